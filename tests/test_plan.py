@@ -206,6 +206,15 @@ def test_a_schedule_is_a_function_of_the_tick() -> None:
     assert once.level(9) == 0.25
 
 
+def test_a_list_of_levels_that_is_changed_after_the_plan_was_made_changes_nothing() -> None:
+    levels = [0.1, 0.1]
+    plan = Plan(CHAIN, Mean(), 0, 0.1, schedule=Schedule(levels))  # type: ignore[arg-type]
+    noise = plan.at_tick(0).noise_variance
+    levels[:] = [5.0, 5.0]
+    assert plan.level(0) == 0.1
+    assert plan.at_tick(0).noise_variance == noise  # it was that of level 5, charged as 0.1
+
+
 def test_every_level_of_a_schedule_must_be_drawn() -> None:
     Plan(CHAIN, Mean(), 1, 1.0, schedule=Schedule((1.0, 0.0), then=0.5)).check_noise()
     with pytest.raises(InputError, match="lattice steps"):

@@ -29,7 +29,6 @@ CALLS = {
     "frontier": lambda q: csdp.frontier(CHAIN, q, ages=(1,), levels=(0.5,)),
     "optimal_plan": lambda q: csdp.optimal_plan(CHAIN, q, ages=1, budget=0.5, event_limit=2.0),
     "dynamic_plan": lambda q: csdp.dynamic_plan(CHAIN, q, ages=1, budget=0.2, horizon=2).plan,
-    "phase_plan": lambda q: csdp.phase_plan(CLOCK, q, ages=1, budget=0.5, releases=1).plan,
     "mse": lambda q: csdp.mse(CHAIN, q, ages=1, epsilon_c=1.0),
     "compare": lambda q: csdp.compare(CHAIN, q, budget=0.2, max_age=1, length=2).to_dict(),
     "audit": lambda q: csdp.audit(mechanism, CHAIN, q, ages=1, epsilon_c=1.0, samples=400, seed=1),

@@ -39,7 +39,7 @@ if _typing.TYPE_CHECKING:
         read_readings,
     )
     from csdp.plan import Plan
-    from csdp.planning import DynamicPlan, PhasePlan, dynamic_plan, find_plan, frontier, optimal_plan, phase_plan
+    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier, optimal_plan
     from csdp.publisher import Publisher, Release, Skipped, learn_from_past, plan_estimator, smooth_releases
     from csdp.schedule import Schedule
 
@@ -79,7 +79,6 @@ __all__ = [
     "Min",
     "Panel",
     "PerGroup",
-    "PhasePlan",
     "Plan",
     "Publisher",
     "Query",
@@ -117,7 +116,6 @@ __all__ = [
     "low_bits",
     "mse",
     "optimal_plan",
-    "phase_plan",
     "plan_estimator",
     "read_panel",
     "read_readings",
@@ -143,7 +141,6 @@ _LATER = {
     "Ledger": "csdp.ledger",
     "LowBits": "csdp.auditing.events",
     "Panel": "csdp.panel",
-    "PhasePlan": "csdp.planning",
     "Plan": "csdp.plan",
     "Publisher": "csdp.publisher",
     "Readings": "csdp.panel",
@@ -168,7 +165,6 @@ _LATER = {
     "low_bits": "csdp.auditing.events",
     "mse": "csdp.estimate",
     "optimal_plan": "csdp.planning",
-    "phase_plan": "csdp.planning",
     "plan_estimator": "csdp.publisher",
     "smooth_releases": "csdp.publisher",
     "read_panel": "csdp.panel",

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from statistics import fmean
 from typing import Any, Final
 
 from csdp.age_check import compare_with_past
 from csdp.aging import check_ages, check_epsilon
 from csdp.bounds.adversary import Adversary, check_protect
-from csdp.bounds.leakage import largest, leakage
+from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, as_text
 from csdp.bounds.table import check_table, check_table_options, table_leakage
 from csdp.chain import Family, Model, Verdict, certified_model, worst_verdict
@@ -30,6 +29,8 @@ from csdp.json_text import parse_json
 from csdp.noise import variance
 from csdp.noise.table import MechanismTable
 from csdp.queries import Query, Sum
+from csdp.queries.text import OF_READINGS
+from csdp.reading_range import refuse_memory
 from csdp.schedule import Schedule
 
 #: Version of the algorithm, increased whenever a certified number could change; ledger entries name it.
@@ -39,8 +40,8 @@ _DIGEST_VERSION: Final = 1
 SCHEMA: Final = "csdp/plan/1"
 #: Of plans with a table, which versions that know only noise must not read.
 TABLE_SCHEMA: Final = "csdp/plan/2"
-#: Of plans with a level for each phase, which versions that know only levels one after the other must not read.
-PHASE_SCHEMA: Final = "csdp/plan/3"
+#: Of plans of version 0.2 with a noise level for each phase of a clock, which are refused.
+_PHASE_SCHEMA: Final = "csdp/plan/3"
 #: Largest `stale_limit`.
 MAX_STALE: Final = 10_000
 #: Lattice steps that a float counts exactly.
@@ -68,7 +69,7 @@ class Plan(Displayed):
         adversary, bound: as for `csdp.bounds`. A plan whose bound is not sound cannot publish.
         protect: only present values of a sequence at most this far apart are protected, certified and charged for.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
-        schedule: noise levels by tick, or by phase (tick mod H) of the chain's clock; none may be above epsilon_c.
+        schedule: noise levels by tick; none may be above epsilon_c.
         mechanism: a table from which outputs are drawn instead of adding noise (see `csdp.optimal_plan`); epsilon_c is
             then the most that it may tell of a record, and is held against the table.
         readings_check: where readings are published, what `csdp.check_readings` said of their public past; by default
@@ -134,7 +135,7 @@ class Plan(Displayed):
                 "so there is nothing to publish; give values that differ, or another query"
             )
         if schedule is not None:
-            schedule.check(epsilon_c, (member.phases for member in chain.members))
+            schedule.check(epsilon_c)
         if mechanism is not None:
             check_table_options(schedule, bound)
             check_table(chain, computation, mechanism, check_epsilon(epsilon_c))
@@ -179,10 +180,7 @@ class Plan(Displayed):
         if self.mechanism is not None:
             return table_leakage(self.chain, self.query, self.mechanism, ages=ages, **secret)
         options: dict[str, Any] = {"ages": ages, "bound": bound, "at_any_tick": True, **secret}
-        if self.phase_levels is None:
-            return leakage(self.chain, self.query, epsilon_c=self.epsilon_c, **options)
-        phases = [(h % len(self.phase_levels), e) for h, e in enumerate(self.phase_levels, start=passed) if e > 0]
-        return largest([leakage(self.chain, self.query, epsilon_c=e, phase=h, **options) for h, e in phases])
+        return leakage(self.chain, self.query, epsilon_c=self.epsilon_c, **options)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -214,18 +212,12 @@ class Plan(Displayed):
         return total, leakage(self.chain, total, ages=self.ages, epsilon_c=self.epsilon_c).epsilon
 
     @property
-    def phase_levels(self) -> tuple[float, ...] | None:
-        """The noise level at each phase of the chain's clock; None where levels do not go by the clock."""
-        return self.schedule.levels if self.schedule is not None and self.schedule.repeats else None
-
-    @property
     def assumptions(self) -> tuple[str, ...]:
         """What a certificate assumes of the model (its verdict) and of the query, and whether it was certified anew."""
         again = (
             f"certified anew by version {ALGORITHM} of the algorithm: the plan was written by version {self.written_by}"
         )
-        clock = self.schedule and self.schedule.assumption
-        texts = (self.verdict.words, self.query.assumption, again * (self.written_by != ALGORITHM), clock)
+        texts = (self.verdict.words, self.query.assumption, again * (self.written_by != ALGORITHM))
         return tuple(words for words in texts if words)
 
     @property
@@ -261,9 +253,7 @@ class Plan(Displayed):
 
     @cached_property
     def noise_variance(self) -> float:
-        """Variance of the noise of one output, after the division; 0 for a table. By phase: the mean over releases."""
-        if self.phase_levels is not None:
-            return fmean(self.at_tick(phase).noise_variance for phase, e in enumerate(self.phase_levels) if e > 0)
+        """Variance of the noise of one output, after the division; 0 for a table."""
         return 0.0 if self.mechanism is not None else variance(self.scale) * (self.step / self.divisor) ** 2
 
     def level(self, tick: int) -> float:
@@ -275,20 +265,9 @@ class Plan(Displayed):
         """The level whose noise is about as wide as that of the releases in the mean; epsilon_c without a schedule."""
         return self.epsilon_c if self.schedule is None else self.schedule.mean_level
 
-    @property
-    def level_words(self) -> str:
-        """The noise level as text; one for each phase where there are several."""
-        levels = ", ".join(f"{level:.6g}" for level in (self.phase_levels or ())[:24])
-        return f"{levels} by phase" if levels else f"{self.epsilon_c:g}"
-
     def at_tick(self, tick: int) -> Plan:
         """The same plan with the constant noise level of a tick."""
-        return self if self.schedule is None else self._by_level.get(self.level(tick)) or self.at(self.level(tick))
-
-    @cached_property
-    def _by_level(self) -> dict[float, Plan]:
-        """The plans of the levels that come back with every round of the clock."""
-        return {level: self.at(level) for level in self.phase_levels or () if level > 0}
+        return self if self.schedule is None else self.at(self.level(tick))
 
     def at(self, epsilon_c: float, *, schedule: Schedule | None = None) -> Plan:
         """The same plan with one constant noise level, or with a schedule of levels none of which is above it."""
@@ -369,7 +348,7 @@ class Plan(Displayed):
 
     @property
     def _schema(self) -> str:
-        return TABLE_SCHEMA if self.mechanism is not None else PHASE_SCHEMA if self.phase_levels else SCHEMA
+        return SCHEMA if self.mechanism is None else TABLE_SCHEMA
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
@@ -426,8 +405,8 @@ class Plan(Displayed):
         A plan of an older version of the algorithm is certified anew, and its certificate says so.
         """
         content = parse_json("plan", text)
-        if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, TABLE_SCHEMA, PHASE_SCHEMA):
-            raise InputError(f"plan: this version reads schema {SCHEMA!r} (or /2, /3); write plans with Plan.to_json")
+        if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, TABLE_SCHEMA, _PHASE_SCHEMA):
+            raise InputError(f"plan: this version reads schema {SCHEMA!r} (or /2); write plans with Plan.to_json")
         try:
             models = [model_from_dict(item) for item in content["chain"]]
             if "custom" in content:
@@ -461,7 +440,7 @@ class Plan(Displayed):
             )
         if content["schema"] != self._schema:
             words = f"{content['schema']!r} given, but its content is of {self._schema!r}: altered, make the plan anew"
-            raise InputError(f"plan: schema {words} (/2: plans with a table, /3: with a level for each phase)")
+            raise InputError(f"plan: schema {words} (/2: plans with a table)")
         # Files of version 0.1 have no fingerprint: only built-in queries could be written.
         if content.get("computation", self.query.fingerprint) != self.query.fingerprint:
             raise InputError(
@@ -489,4 +468,14 @@ class Plan(Displayed):
         certified = f"certified {as_text(self.certified.epsilon)}{doubt}"
         drawn = "" if self.mechanism is None else f"table of {len(self.mechanism.outputs)} outputs, "
         drawn += "" if self.protect is None else f"values at most {self.protect:g} apart, "
-        return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.level_words}, {drawn}{certified})"
+        return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {drawn}{certified})"
+
+
+def check_supported(text: str) -> None:
+    """Refuse a plan, as JSON text, that has noise levels per phase or readings with a memory, as version 0.2 had."""
+    if _PHASE_SCHEMA not in text and " memory " not in text:  # do not parse large chains in vain
+        return
+    content = parse_json("plan", text)
+    Schedule.from_dict(content.get("schedule"))
+    if OF_READINGS in content["query"]:
+        refuse_memory(content["query"])

@@ -88,12 +88,7 @@ class ReadingRange:
         >>> ReadingRange.parse("-10..40 by 0.5")
         ReadingRange(low=-10.0, high=40.0, resolution=0.5)
         """
-        if longer := _WITH_MEMORY.fullmatch(text):
-            raise InputError(
-                f"readings: {longer[2]!r} given; readings with a memory are not supported. Write {longer[1].strip()!r} "
-                "if a reading depends on the state of its own tick only, else publish a query of states, such as a "
-                "histogram"
-            )
+        refuse_memory(text)
         match = _TEXT.fullmatch(text)
         try:
             assert match is not None
@@ -122,6 +117,15 @@ class ReadingRange:
         [0.25, nan]
         """
         return np.where(levels >= 0, self.low + levels * self.resolution, np.nan)
+
+
+def refuse_memory(text: str) -> None:
+    """Refuse a memory of readings in the text of a range, or of a query of readings, as version 0.2 wrote it."""
+    if longer := _WITH_MEMORY.fullmatch(text):
+        raise InputError(
+            f"readings: {longer[2]!r} given; readings with a memory are not supported. Write {longer[1].strip()!r} if "
+            "a reading depends on the state of its own tick only, else publish a query of states, such as a histogram"
+        )
 
 
 def _number(value: float) -> str:

@@ -246,4 +246,3 @@ def test_without_a_release_nothing_is_told(direction):
     accountant = Accountant(csdp.Plan(chain, csdp.Mean(), 1, 0.5), state="vector")
     (component,), (nothing,) = accountant.components, accountant.start().slices
     assert component.leakage(nothing, 3)[0] == 0.0
-    assert not component.by_phase(nothing, 3).any()

@@ -47,7 +47,6 @@ def tags_of(case: Case) -> set[str]:
     tags |= {f"coupling {spec.kind.split()[-1]}" for spec in specs if spec.coupling is not None and spec.s > 1}
     present = {
         "schedule": any(plan.levels for plan in case.plans),
-        "level by phase": any(plan.repeats for plan in case.plans),
         "distance": any(plan.protect is not None for plan in case.plans),
         "several queries": case.together and len(case.plans) > 1,
         "state asked for": case.together and case.state != "auto",

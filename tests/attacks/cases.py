@@ -23,7 +23,7 @@ BUILT_IN = ("mean", "sum", "max", "min", "count", "histogram", "identity", "line
 STRANGERS = ("above", "weighted", "average", "gap")
 #: Seeds from here on draw backward chains, families at once and environments, too; those below stay what they were.
 OTHER_MODELS = 1_000_000
-#: Seeds from here on also have secrets that are distances, and noise levels that go by a clock.
+#: Seeds from here on also have secrets that are distances.
 OTHER_PROMISES = 2_000_000
 
 
@@ -48,7 +48,6 @@ class PlanSpec:
     adversary: str
     stale_limit: int = 0
     levels: tuple[float, ...] = ()  #: a schedule from tick 0 on, the last level for ever
-    repeats: bool = False  #: the levels go by the models' clock, one for each phase
     protect: float | None = None  #: present values at most this far apart are the secret
     large: bool = False  #: followed sequence by sequence, as a large component is, however small it is
 
@@ -197,7 +196,7 @@ def random_case(seed: int) -> Case:
 
 
 def _with_other_promises(rng: Random, case: Case) -> Case:
-    """The same history with secrets that are distances, and levels by the phases of a clock where there is one."""
+    """The same history with secrets that are distances, and with more clocks."""
     plans = []
     for given in case.plans:
         clock = rng.random() < 0.7
@@ -205,14 +204,7 @@ def _with_other_promises(rng: Random, case: Case) -> Case:
         values = np.atleast_2d(plan.models[0].values)
         apart = np.unique(np.abs(values[:, :, None] - values[:, None, :]))
         protect = float(rng.choice(apart[apart > 0])) if rng.random() < 0.7 else None
-        cycles = {spec.cycle for spec in plan.models}
-        phases = len(next(iter(cycles))) if len(cycles) == 1 else 0
-        if phases > 1 and not case.together and rng.random() < 0.7:
-            levels = (1.0, *rng.choice([0.0, 0.25, 0.5, 1.0], size=phases - 1))
-            levels = tuple(float(e) * plan.epsilon_c for e in rng.permutation(levels))
-            plans.append(replace(plan, protect=protect, levels=levels, repeats=True))
-        else:
-            plans.append(replace(plan, protect=protect))
+        plans.append(replace(plan, protect=protect))
     if case.together:
         plans = [replace(plan, protect=plans[0].protect) for plan in plans]
     return replace(case, plans=tuple(plans))

@@ -411,16 +411,10 @@ class Drive:
         """What a single release of a plan, as planned, tells."""
         spec, plan = one.spec, one.plan
         table = answers(spec.ask, spec.models[0].values, self.case.s, self.case.m)
-        worst = 0.0
-        for tick in range(20, 20 + (len(spec.levels) if spec.repeats else 1)):
-            level = plan.level(tick) if spec.repeats else plan.epsilon_c
-            if level > 0:
-                noisy, alone = plan.at(level), Truth(self.case.s, self.case.m)
-                alone.pay(spec)
-                rate = float(plan.divisor / (float(noisy.scale) * noisy.step))
-                alone.add(tuple(tick - age for age in spec.ages), table, rate)
-                worst = max(worst, alone.present(spec, tick)[0])
-        return worst
+        alone, tick = Truth(self.case.s, self.case.m), 20
+        rate = float(plan.divisor / (float(plan.scale) * plan.step))
+        alone.add(tuple(tick - age for age in spec.ages), table, rate)
+        return alone.present(spec, tick)[0]
 
     def _certificate(self, one: Opened, truth: list[float], newest: int) -> None:
         """The promises of the report: the number now, and the one that is never passed."""

@@ -66,8 +66,6 @@ def make_plan(given: PlanSpec) -> Plan:
     """The plan of the library."""
     models = [make_chain(spec) for spec in given.models]
     schedule = Schedule(given.levels, then=given.levels[-1]) if given.levels else None
-    if given.repeats:
-        schedule = Schedule(given.levels, repeats=True)
     return Plan(
         models[0] if len(models) == 1 else csdp.Family(models),
         make_query(given.ask, given.models[0]),

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from attacks.cases import Ask, PlanSpec
 from attacks.models import Spec, worlds_of
-from attacks.truth import Output, World, digits_of, group_loss, record_loss
+from attacks.truth import Output, digits_of, group_loss, record_loss
 
 Array = NDArray[np.float64]
 
@@ -63,7 +63,6 @@ class Truth:
     def __init__(self, s: int, m: int) -> None:
         self.s, self.m = s, m
         self.outputs: list[Output] = []
-        self.by_clock = False
         self.fits: dict[tuple[bytes, float], float] = {}
         self._known: dict[object, object] = {}
 
@@ -74,15 +73,9 @@ class Truth:
 
     def pay(self, plan: PlanSpec) -> None:
         """The private fits behind a plan's models were paid by every record; each of them once."""
-        self.by_clock = self.by_clock or plan.repeats
         for spec in plan.models:
             if spec.fit is not None:
                 self.fits[spec.kernel.tobytes(), spec.fit] = spec.fit
-
-    def _worlds(self, spec: Spec) -> tuple[World, ...]:
-        """The laws of a model; once levels have gone by the clock, ticks are counted as it counts them."""
-        worlds = worlds_of(spec)
-        return worlds[:1] if self.by_clock and spec.how == "clock" else worlds
 
     def histories(self) -> int:
         """How many worst histories there are to look at."""
@@ -102,7 +95,7 @@ class Truth:
         close = _close(spec.values, plan.protect, self.s)
         return [
             world.told_from(self.outputs, tick, QUIET, plan.adversary, begin=begin, close=close)
-            for world in self._worlds(spec)
+            for world in worlds_of(spec)
             for begin in self._begins(spec, tick)
         ]
 
@@ -121,7 +114,7 @@ class Truth:
                 (
                     world.told(self.outputs, n, "informed", begin=begin)
                     for spec in plan.models
-                    for world in self._worlds(spec)
+                    for world in worlds_of(spec)
                     for n in (range(min(slices), max(slices) + 1) if slices else ())
                     for begin in self._begins(spec, n)
                 ),

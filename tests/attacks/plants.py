@@ -13,7 +13,6 @@ import pytest
 from csdp.accountant import Accountant, answers, components
 from csdp.accountant import accountant as accounting
 from csdp.accountant.environment import EnvironmentComponent
-from csdp.accountant.protocol import PhaseLevels
 from csdp.accountant.vector import InfluenceComponent
 from csdp.bounds.adversary import ProtectedPairs
 from csdp.bounds.influence import FamilyRule, WorstInfluenceRule
@@ -81,10 +80,7 @@ def a_schedule_counts_half(patch: Patch) -> None:
     """A noise level of its own costs half of what it should."""
     real = answers.level_share
 
-    def level_share(plans: Any, tick: int, level: float | None) -> float:
-        return real(plans, tick, level) * (0.5 if level and plans[0].phase_levels is None else 1.0)
-
-    patch.setattr(answers, "level_share", level_share)
+    patch.setattr(answers, "level_share", lambda plans, level: real(plans, level) * 0.5)
 
 
 def half_the_noise(patch: Patch) -> None:
@@ -155,7 +151,7 @@ def a_given_environment_is_the_first(patch: Patch) -> None:
     patch.setattr(EnvironmentComponent, "_step", lambda self, state, *, whole: self._move(state, 0, whole=whole))
 
 
-# ---- distances, levels by a clock ------------------------------------------------------------------------------------
+# ---- distances -------------------------------------------------------------------------------------------------------
 
 
 def a_distance_is_halved(patch: Patch) -> None:
@@ -163,16 +159,6 @@ def a_distance_is_halved(patch: Patch) -> None:
     real = ProtectedPairs.of
     halved = classmethod(lambda cls, values, protect: real(values, None if protect is None else protect / 2))
     patch.setattr(ProtectedPairs, "of", halved)
-
-
-def levels_come_a_phase_late(patch: Patch) -> None:
-    """Every phase of a clock is charged the level of the phase before it."""
-    real = components._phase_levels
-
-    def levels(*given: Any) -> PhaseLevels:
-        return PhaseLevels(np.roll(real(*given).shares, 1))
-
-    patch.setattr(components, "_phase_levels", levels)
 
 
 #: Seeds of histories that find each of them.
@@ -185,5 +171,4 @@ PLANTS: dict[Callable[[Patch], None], int] = {
     a_schedule_counts_half: 6022,
     half_the_noise: 5043,
     a_distance_is_halved: 2000005,
-    levels_come_a_phase_late: 2000056,
 }

@@ -72,6 +72,15 @@ def test_a_change_of_plan_is_replayed(where, following):
         assert len(result.charges[NAME]) == ledger.summary(NAME).reserved
 
 
+def test_levels_that_are_shifted_by_a_tick_are_found(where, monkeypatch):
+    chosen, right = plan(schedule=Schedule((0.5, 0.1, 0.3), then=0.2)), Schedule.level
+    with Ledger.open(where) as ledger:
+        with monkeypatch.context() as wrong:
+            wrong.setattr(Schedule, "level", lambda self, tick: right(self, tick + 1))
+            Publisher(chosen, dataset=NAME, ledger=ledger).publish(gaps(6))
+        assert any("the schedule says" in str(finding) for finding in replay(ledger).findings)
+
+
 def understating_admission(chosen, *, factor=1.0, free_from=None):
     """An admissibility rule that records only a part of what it charges, or forgets the past."""
     accountant = Accountant(chosen)

@@ -40,9 +40,6 @@ def results(tmp_path_factory):
         csdp.find_plan(CHAIN, "mean", budget=0.2, max_age=2),
         csdp.frontier(CHAIN, "mean", ages=(1, 2), levels=(0.5, 1.0)),
         csdp.dynamic_plan(CHAIN, "mean", ages=1, budget=0.2, horizon=3),
-        csdp.phase_plan(
-            csdp.EnvironmentChain([BACKWARD, BACKWARD], cycle=[0, 1]), "mean", ages=1, budget=0.5, releases=1
-        ),
         batch,
         PANEL,
         csdp.Readings.from_array([[1.5, 2.0], [float("nan"), 3.0]]),
@@ -79,7 +76,6 @@ NAMES = [
     "LeakageSummary",
     "LeakageTable",
     "Panel",
-    "PhasePlan",
     "Plan",
     "Readings",
     "Replay",

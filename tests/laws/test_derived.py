@@ -86,7 +86,7 @@ def numbers(model: Any) -> dict[str, Any]:
         "components": model.components,
         "fits": lambda: csdp.chain.private_fits(model),
         "laws": lambda: model.marginals().tolist(),
-        "charged": lambda: (accountant.after(1).epsilon, accountant.epsilon(gap), accountant.by_phase(gap)),
+        "charged": lambda: (accountant.after(1).epsilon, accountant.epsilon(gap)),
         "levels": lambda: (accountant.group_level(2), accountant.lifetime(2)),
     }
     for bound in ("auto", "lineage"):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import csdp
-from csdp import CoupledChain, EnvironmentChain, Mean, Plan
+from csdp import CoupledChain, Mean, Plan
 from csdp.errors import InfeasibleError, InputError, NotUsefulError
 from csdp.estimate import mse
-from csdp.planning import find_plan, optimal_plan, phase_plan, table_error
+from csdp.planning import find_plan, optimal_plan, table_error
 from csdp.planning.found import check_useful, improvements
 from csdp.planning.optimal import offer_table
 
@@ -43,15 +43,6 @@ def test_only_what_helps_is_proposed(plan, about, helps):
     assert any("--about then" in each for each in told) == ("--about then" in helps)
     assert any("readings of age" in each for each in told) == ("readings of age" in helps)
     assert any("less noise" in each for each in told) == ("less noise" in helps)
-
-
-def test_the_figures_of_levels_by_phase():
-    members = [CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.02, 0.4)]
-    found = phase_plan(EnvironmentChain(members, cycle=(0, 0, 1)), Mean(), ages=1, budget=0.5, releases=1, about="then")
-    assert [record["epsilon_c"] for record in found.records()] == list(found.levels)
-    assert found.summary()["phases"] == 3
-    assert found.summary()["gain"] == found.gain
-    assert "3 phases, budget 0.5" in repr(found)
 
 
 def test_where_no_table_can_be_made():

@@ -158,14 +158,3 @@ def test_a_dataset_that_was_begun_without_a_step_goes_on(file: Path) -> None:
         publisher.observe(snapshot(0), time=int(hours.ticks[0]) - 2)
         publisher.push(snapshot(0), time=int(hours.ticks[0]) - 1)
         assert len(publisher.publish(hours)) == 39
-
-
-def test_phases_of_a_clock_are_counted_from_time_0(file: Path) -> None:
-    slow, fast = (csdp.CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.02, 0.4))
-    chain = csdp.EnvironmentChain([slow, fast], cycle=(0, 0, 1))
-    levels = csdp.Schedule((0.5, 0.5, 1.0), repeats=True)
-    plan = csdp.Plan(chain, csdp.Mean(), ages=1, epsilon_c=1.0, schedule=levels)
-    for origin in (60, -60, 179):
-        with pytest.raises(InputError, match="multiple of 180"):
-            csdp.Publisher(plan, dataset="d", ledger=file, time_step=60, time_origin=origin)
-    csdp.Publisher(plan, dataset="d", ledger=file, time_step=60, time_origin=360).close()

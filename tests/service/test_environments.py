@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import csdp
-from csdp import Accountant, CoupledChain, EnvironmentChain, Mean, Plan, Schedule
+from csdp import Accountant, CoupledChain, EnvironmentChain, Mean, Plan
 from csdp.chain.files import save_model
 from csdp.ledger import Ledger
 
@@ -40,26 +39,3 @@ def test_readings_are_published_under_environments(tmp_path, kind):
         assert ("phase of the clock" if kind == "clock" else "environment of every tick") in words
     with Ledger.open(tmp_path / "ledger.db", read_only=True) as ledger:
         assert ledger.verify() == []
-
-
-def test_a_plan_with_levels_by_phase_is_served(tmp_path):
-    spec, chain, levels = write_spec(tmp_path), chain_of("clock"), (0.5, 0.1, 0.3, 0.2)
-    save_model(chain, tmp_path / "chain-2.json")
-    plan = Plan(chain, Mean(), 1, 0.5, stale_limit=1, schedule=Schedule(levels, repeats=True))
-    (tmp_path / "plan.json").write_text(plan.to_json())
-    text = spec.read_text()
-    explicit = text[text.index("[plan]") : text.index("[limits]")]
-    spec.write_text(text.replace(explicit, '[plan]\nfile = "plan.json"\n\n'))
-    for ticks in (range(6), range(6, 11)):
-        with serving(settings_of(tmp_path, specs=[spec])) as served:
-            hand_in(served.client("writer"), ticks)
-            reader = served.client("reader")
-            assert released(reader)
-            facts = reader.get("/api/datasets").json()[0]
-            assert (facts["epsilon_c"], facts["phase_levels"]) == (0.5, list(levels))
-            assert "tick t lies at phase t mod 4" in str(facts["guarantee"])
-    with Ledger.open(tmp_path / "ledger.db", read_only=True) as ledger:
-        noise = {one.tick: one.output["noise"] for one in ledger.published(WARD)}
-        assert len(noise) > 6
-        assert noise == {tick: plan.at(levels[tick % 4]).noise_variance for tick in noise}
-        assert csdp.replay(ledger, dataset=WARD).ok

@@ -8,14 +8,12 @@ import stat
 import numpy as np
 import pytest
 
-import csdp
-from csdp import CoupledChain, EnvironmentChain, Mean, Plan, Schedule
 from csdp.errors import InputError, LedgerConflictError
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher, Release
 from csdp.stream import Clock, FileSink, Runner
 
-from stream.parts import DATASET, NAMES, Memory, SeenBy, feed, plan, published, running  # isort: skip
+from stream.parts import DATASET, Memory, SeenBy, feed, plan, published, running  # isort: skip
 
 
 def test_ticks_that_are_counted_differently_are_refused(tmp_path):
@@ -207,26 +205,3 @@ def test_without_a_state_file_no_reading_reaches_the_disk(tmp_path):
     for file in tmp_path.rglob("*"):
         assert b"0.718281828" not in file.read_bytes()
         assert np.float64(0.7182818284590452).tobytes() not in file.read_bytes()
-
-
-@pytest.mark.parametrize("start", [0, 3_000_001])
-def test_levels_by_phase_go_by_the_tick_whatever_was_late_lost_or_started_again(tmp_path, start):
-    levels, pair = (0.9, 0.2, 0.5), [[0.75, 0.25], [0.25, 0.75]]
-    members = [CoupledChain(pair, [[1 - p, p], [p, 1 - p]], direction="backward", names=NAMES) for p in (0.3, 0.1)]
-    given = Plan(
-        EnvironmentChain(members, cycle=(0, 1, 1)),
-        Mean(),
-        1,
-        0.9,
-        stale_limit=1,
-        schedule=Schedule(levels, repeats=True),
-    )
-    for ticks in ([0, 1, 2, 3, 4], [3, 4, 5, 6], [9, 10, 12, 13, 14]):  # two ends in the middle of a round, and a gap
-        with running(tmp_path, given=given) as runner:
-            feed(runner, [start + tick for tick in ticks])
-    with Ledger.open(tmp_path / "ledger.db", read_only=True) as ledger:
-        noise = {one.tick: one.output["noise"] for one in ledger.published(DATASET)}
-        assert len(noise) > 6
-        assert {tick % 3 for tick in noise} == {0, 1, 2}
-        assert noise == {tick: given.at(levels[tick % 3]).noise_variance for tick in noise}
-        assert csdp.replay(ledger, dataset=DATASET).ok

@@ -86,7 +86,6 @@ PLAIN |= {
     "Drift",
     "DriftCheck",
     "DynamicPlan",
-    "PhasePlan",
     "FitQuality",
     "FitRecord",
     "Leakage",

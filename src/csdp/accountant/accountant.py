@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any
 
 from csdp.accountant import answers
-from csdp.accountant.answers import largest_by_phase, make_answer
+from csdp.accountant.answers import make_answer
 from csdp.accountant.component import PEAK_STEPS
 from csdp.accountant.components import build_components
 from csdp.accountant.lateness import Lateness, Stale, simplify_stale
@@ -64,8 +64,6 @@ class Accountant:
         self.plans = (plan, *also)
         if len({(each.chain.digest, each.adversary, each.protect) for each in self.plans}) > 1:
             raise InputError("accountant: plans released together must share chain, adversary and protect")
-        if also and any(each.phase_levels for each in self.plans):
-            raise InputError("accountant: a plan with a noise level per phase is released alone; leave also out")
         self.plan, self._kind = plan, state
         self._known: dict[int, Told] = {}
         self._peaks: dict[int, float] = {}
@@ -109,12 +107,10 @@ class Accountant:
             stale: whether some reading was older than planned; better, which and by how much, and which were missing
                 (`Lateness`): where sequences are followed one by one, these cost nothing.
             epsilon_c: the noise level of this release where it is below the plan's; its cost shrinks in proportion.
-                Where the plan has a level for each phase of a clock, that of the tick's phase, which is the default.
             environments: those of a public series that are known by now, by tick; the worst counts for others.
         """
         tick = state.tick + 1 if tick is None else tick
-        planned = epsilon_c is None and self.plan.schedule is None
-        share = 1.0 if planned else answers.level_share(self.plans, tick, epsilon_c)
+        share = 1.0 if epsilon_c is None else answers.level_share(self.plans, epsilon_c)
         if state.consecutive == 0:
             state = replace(state, tick=tick - 1)
         if tick <= state.tick:
@@ -196,10 +192,6 @@ class Accountant:
             told = self._sharpen(told, passed) if state.consecutive == 1 else told
         whole = self._whole_cost(state)
         return told if told[0] <= whole else (whole, "group")
-
-    def by_phase(self, state: State) -> tuple[float, ...]:
-        """Leakage of a present at each phase of the chain's clock, at the state's tick; one number without a clock."""
-        return largest_by_phase(self._newest(state), state.path())
 
     def _whole_cost(self, state: State) -> float:
         """What all releases together reveal, however the sequences are tied; infinite if their number is not known."""

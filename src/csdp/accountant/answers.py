@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from csdp.accountant.protocol import AccountedComponent, SeriesPath
 from csdp.accountant.state import State
-from csdp.arrays import Floats
 from csdp.bounds.environment import find_vantages
 from csdp.bounds.result import Leakage, protected_words, round_up
 from csdp.chain import EnvironmentChain
@@ -67,19 +63,9 @@ def count_regimes(plan: Plan) -> int:
     return models[0].regimes if same else 0
 
 
-def level_share(plans: Sequence[Plan], tick: int, epsilon_c: float | None) -> float:
-    """The noise level of one release as a share of the plan's, rounded up.
-
-    1 where the plan has a level for each phase of a clock: the components know these. Another level than that of the
-    phase, and a tick without a release, are refused.
-    """
+def level_share(plans: Sequence[Plan], epsilon_c: float | None) -> float:
+    """The noise level of one release as a share of the plan's, rounded up."""
     plan = plans[0]
-    if plan.phase_levels is not None:
-        level = plan.level(tick)
-        if level == 0 or epsilon_c not in {None, level}:
-            words = f"the plan's level at its phase is {level:g} (0: nothing is published)"
-            raise InputError(f"accountant: epsilon_c {epsilon_c!r} given at tick {tick}; {words}")
-        return 1.0
     if epsilon_c is None or epsilon_c == plan.epsilon_c:
         return 1.0
     if not 0 < epsilon_c < plan.epsilon_c or len(plans) > 1:
@@ -116,17 +102,10 @@ def join_environments(state: State, tick: int, told: Mapping[int, int], regimes:
     return {at: number for at, number in {**state.environments, **told}.items() if at > oldest}
 
 
-def largest_by_phase(newest: Iterable[tuple[AccountedComponent, Floats, int]], path: SeriesPath) -> tuple[float, ...]:
-    """The largest leakage over components at each phase, of their states and how many steps back those lie."""
-    worst = np.maximum.reduce([component.by_phase(state, steps, path) for component, state, steps in newest])
-    return tuple(map(round_up, worst.tolist()))
-
-
 def _environment_words(plan: Plan) -> tuple[str, ...]:
     """What is assumed of the environment; of a clock every phase is accounted for, and the largest counts."""
     vantage, phases = find_vantages(plan.model, None, None)[0][1], plan.model.phases
     clock = f"given the clock: the largest over its {phases} phases"
-    levels = "" if plan.schedule is None else plan.schedule.assumption
-    words = (clock, *replace(vantage, phase=None).assumptions, levels)
+    words = (clock, *replace(vantage, phase=None).assumptions)
     told = (SERIES_WORDS,) if count_regimes(plan) else ()
     return (*(vantage.assumptions if phases == 1 else tuple(text for text in words if text)), *told)

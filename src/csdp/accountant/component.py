@@ -16,7 +16,7 @@ import numpy as np
 
 from csdp.accountant.kernels import BackwardKernel, step_back
 from csdp.accountant.lateness import Stale, was_late
-from csdp.accountant.protocol import UNKNOWN, Before, Kind, PhaseLevels, Read, SeriesPath, worst_component
+from csdp.accountant.protocol import UNKNOWN, Before, Kind, Read, SeriesPath, worst_component
 from csdp.accountant.rest import accelerate_to_rest
 from csdp.arrays import Floats, Indices
 from csdp.bounds.adversary import Adversary, ProtectedPairs
@@ -139,7 +139,6 @@ class JointComponent:
     """One component of one model under some plans that are released together."""
 
     alike: bytes | None = None
-    levels: PhaseLevels | None = None
     follows_delays = follows_missing = False
     #: the kinds of state of which ticks without a release may raise what they tell
     _rising: ClassVar[frozenset[Kind]] = frozenset({"metric"})
@@ -250,7 +249,7 @@ class JointComponent:
         late = stale and was_late(stale)
         return [Read(self.ages[0], whole=True)] if late else [Read(age) for age in self.ages]
 
-    def add(self, state: Floats, read: Read, *, behind: int = 0, share: float | Floats = 1.0) -> Floats:
+    def add(self, state: Floats, read: Read, *, behind: int = 0, share: float = 1.0) -> Floats:
         """Add what a release reads at one slice; a release that counts whole does so between any two snapshots."""
         if self.kind != "metric":
             # Charging an output at or after its newest slice costs at most alpha, whatever slices it reads.
@@ -305,10 +304,6 @@ class JointComponent:
         if self._last is None or self._last[0] is not state or self._last[1:3] != (steps, path):
             self._last = state, steps, path, self._leakage(state, steps, path)  # a peak begins with the last question
         return self._last[3]
-
-    def by_phase(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> Floats:
-        """The leakage of a present at each phase of the clock: one without a clock."""
-        return np.array([self.leakage(state, steps, path)[0]])
 
     def _leakage(self, state: Floats, steps: int, path: SeriesPath) -> tuple[float, str]:
         largest = float(state.max())

@@ -12,7 +12,7 @@ import numpy as np
 from csdp.accountant.component import SCALAR_STATES, Cost, JointComponent
 from csdp.accountant.environment import EnvironmentComponent
 from csdp.accountant.plain import PlainComponent, is_plain
-from csdp.accountant.protocol import AccountedComponent, PhaseLevels
+from csdp.accountant.protocol import AccountedComponent
 from csdp.accountant.smaller import SmallerComponent
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.arrays import Floats, Indices
@@ -46,7 +46,6 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
     labels = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
     if plans[0].protect is not None:
         labels = ProtectedPairs.of(model.value_table, plans[0].protect).labels(labels)
-    levels = None if plans[0].phase_levels is None else _phase_levels(plans[0].phase_levels, plans[0].epsilon_c)
     accounted: list[AccountedComponent] = []
     for members, copies in model.distinct_components(labels):
         alike = None if copies == 1 else labels.tobytes()
@@ -68,22 +67,14 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
             kind=kind,
             protected=protected,
         )
-        followed.levels = levels
         followed.alike = alike
         slices = build_vector("slice") if kind == "auto" and followed.kind == "scalar" else None
         if isinstance(followed, JointComponent) and isinstance(slices, SliceComponent):
-            slices.levels = levels
             slices.alike = alike
             accounted.append(SmallerComponent(followed, slices))
         else:
             accounted.append(followed)
     return accounted
-
-
-def _phase_levels(levels: Sequence[float], largest: float) -> PhaseLevels:
-    """The noise levels by phase as shares of the largest, which is the plan's."""
-    shares = np.nextafter(np.divide(levels, largest), np.inf)
-    return PhaseLevels(np.where(np.asarray(levels) > 0, np.minimum(shares, 1.0), 0.0))
 
 
 def _build_vector(

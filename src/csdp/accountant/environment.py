@@ -22,7 +22,7 @@ from csdp.accountant.component import (
     all_pairs_contraction,
 )
 from csdp.accountant.kernels import ProfileTable, step_back
-from csdp.accountant.protocol import UNKNOWN, Kind, Read, SeriesPath, walk
+from csdp.accountant.protocol import UNKNOWN, Kind, SeriesPath, walk
 from csdp.arrays import UNIT, Floats, Indices
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient
 from csdp.bounds.environment import Environment, Regimes, Vantage, any_known, list_paths, longest_paths
@@ -109,12 +109,6 @@ class EnvironmentComponent(JointComponent):
             for age in self.ages
         }
 
-    def add(self, state: Floats, read: Read, *, behind: int = 0, share: float | Floats = 1.0) -> Floats:
-        """Add what a release reads at one slice, to each block at the noise level of the phase it was released at."""
-        if self.levels is not None:
-            share = share * self.levels.at(read, behind)[:, None, None]
-        return super().add(state, read, behind=behind, share=share)
-
     def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
         """The state seen from `steps` slices later, under one environment of the series or the worst."""
         if steps == 0 or state.max() <= 0:
@@ -172,13 +166,6 @@ class EnvironmentComponent(JointComponent):
             return (float(state.max()), "group") if state.max() < cap else (cap, why)
         value = max(self._leakage_at(state, steps, phase, path) for phase in range(self._blocks))
         return (value, self.kind) if value <= cap else (cap, why)
-
-    def by_phase(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> Floats:
-        """The leakage of a present at each phase of the clock."""
-        if self.kind == "cap" or state.max() <= 0:
-            return np.full(self._blocks, self.leakage(state, steps, path)[0])
-        each = [self._leakage_at(state, steps, phase, path) for phase in range(self._blocks)]
-        return np.minimum(each, self.cap(steps)[0])
 
     def _leakage_at(self, state: Floats, steps: int, phase: int, path: SeriesPath) -> float:
         """The leakage of a present at one phase (0 without a clock)."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from csdp.accountant.lateness import Stale
-from csdp.accountant.protocol import UNKNOWN, Before, Kind, PhaseLevels, Read, SeriesPath
+from csdp.accountant.protocol import UNKNOWN, Before, Kind, Read, SeriesPath
 from csdp.arrays import Floats
 from csdp.bounds.result import round_up
 from csdp.chain import Model
@@ -38,7 +38,6 @@ class PlainComponent:
 
     kind: Kind = "group"
     alike: bytes | None = None
-    levels: PhaseLevels | None = None
     finds_rest = False
     follows_delays = False
     follows_missing = False
@@ -84,10 +83,6 @@ class PlainComponent:
     def leakage(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> tuple[float, str]:
         """The cost of all releases."""
         return float(state[0]), "group"
-
-    def by_phase(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> Floats:
-        """The same at each phase of a clock."""
-        return np.full(self.model.phases, state[0])
 
     def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
         """The same at every later tick."""

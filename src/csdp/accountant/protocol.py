@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-import numpy as np
-
 from csdp.accountant.lateness import Stale
 from csdp.arrays import Bools, Floats
 from csdp.chain import Model
@@ -30,21 +28,6 @@ class Read:
     delay: int = 0
     rows: Bools | None = None
     whole: bool = False
-
-
-@dataclass(frozen=True, eq=False)
-class PhaseLevels:
-    """A noise level for each phase of a clock, by the phase of the tick: (H,) shares of the plan's, rounded up."""
-
-    shares: Floats
-
-    def at(self, read: Read, behind: int = 0) -> Floats:
-        """(H,) the share of the release that read a slice, for a state with a block for each phase of its slice.
-
-        The state's slice at phase h lies `behind` slices after the one that was read, and the tick of the release
-        `age + delay` after that one: whatever the true phase is, each block is charged for its own.
-        """
-        return np.roll(self.shares, behind - read.age - read.delay)
 
 
 @dataclass(frozen=True)
@@ -100,7 +83,6 @@ class AccountedComponent(SteppedComponent, Protocol):
     alpha: float
     kind: Kind
     alike: bytes | None  #: which components are alike, where this one stands for several; None where it stands alone
-    levels: PhaseLevels | None  #: where the noise level goes by the model's clock
 
     @property
     def finds_rest(self) -> bool:
@@ -151,9 +133,6 @@ class AccountedComponent(SteppedComponent, Protocol):
 
         `path`: the environments that are known, seen from the present.
         """
-
-    def by_phase(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> Floats:
-        """The leakage of a present at each phase of the clock, (H,); `leakage` is the largest."""
 
     def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
         """The largest leakage of the present from now on if nothing more is published."""

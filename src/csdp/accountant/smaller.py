@@ -42,7 +42,7 @@ class SmallerComponent:
         self._place = scalar.initial_state().size  # where the slice state begins
         self.model, self.ages, self.alpha = scalar.model, scalar.ages, scalar.alpha
         self.oldest = max(scalar.oldest, slices.oldest)
-        self.alike, self.levels = slices.alike, slices.levels
+        self.alike = slices.alike
         self.follows_delays = slices.follows_delays
 
     def _split(self, state: Floats) -> Iterator[tuple[JointComponent | SliceComponent, Floats]]:

@@ -19,7 +19,6 @@ from csdp.accountant.protocol import (
     UNKNOWN,
     Before,
     Kind,
-    PhaseLevels,
     Read,
     SeriesPath,
     stands_for_others,
@@ -46,7 +45,6 @@ class _VectorComponent:
     kind: Kind
     finds_rest = True
     alike: bytes | None = None
-    levels: PhaseLevels | None = None
 
     def __init__(
         self,
@@ -112,12 +110,6 @@ class _VectorComponent:
         ]
         return [Read(age, delay, rows) for age, delay, rows in split if rows.any()]
 
-    def _level_shares(self, read: Read, behind: int = 0) -> float | Floats:
-        """The noise level of the release that read a slice, as a share of the plan's: (phases x sequences, 1, 1)."""
-        if self.levels is None:
-            return 1.0
-        return np.repeat(self.levels.at(read, behind), self.model.sequences)[:, None, None]
-
     def _cost_between_snapshots(self, read: Read) -> float:
         """What the part of a release that is read at one slice tells between any two snapshots, at most."""
         each = self._costs[read.age][: len(self.members)].max(axis=(1, 2))
@@ -175,12 +167,11 @@ class InfluenceComponent(_VectorComponent):
 
         A release that counts whole does so for every sequence, and so does what is read behind the state's slice.
         """
-        shares = share * self._level_shares(read, behind)
         if read.whole:
-            return np.asarray(state + self.alpha * shares * self._off_diagonal)
+            return np.asarray(state + self.alpha * share * self._off_diagonal)
         if behind:
-            return np.asarray(state + self._cost_between_snapshots(read) * shares * self._off_diagonal)
-        return np.asarray(state + shares * self._chosen(read))
+            return np.asarray(state + self._cost_between_snapshots(read) * share * self._off_diagonal)
+        return np.asarray(state + share * self._chosen(read))
 
     def _chosen(self, read: Read) -> Floats:
         """What the sequences that are read tell, in every phase."""
@@ -202,12 +193,6 @@ class InfluenceComponent(_VectorComponent):
     def _largest(self, state: Floats) -> float:
         """What a state at the present tells between protected states of a sequence."""
         return float(self._protected.keep(state).max())
-
-    def by_phase(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> Floats:
-        """The leakage of a present at each phase of the clock."""
-        now = walk(self, state, path, steps, 0)
-        told = self._protected.keep(now).reshape(self.model.phases, -1).max(axis=1)
-        return np.array([self._apply_cap(float(each), steps)[0] for each in told])
 
     def _apply_cap(self, value: float, steps: int) -> tuple[float, str]:
         """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper.
@@ -265,7 +250,7 @@ class SliceComponent(_VectorComponent):
     @cached_property
     def _sequence_costs(self) -> list[Floats]:
         """What a release of the plan tells of every sequence, by age, (s,) for each phase of the slice."""
-        return [(self._costs[age] * self._level_shares(Read(age))).max(axis=(1, 2)) for age in self.ages]
+        return [self._costs[age].max(axis=(1, 2)) for age in self.ages]
 
     def initial_state(self) -> Floats:
         """The state before any release."""
@@ -343,13 +328,6 @@ class SliceComponent(_VectorComponent):
         if not state[WINDOW].any():  # nothing lies further back, so the past may be taken as known further back
             costs = [*costs, *([None] * WINDOW)]
         return self._history.leakage(steps, costs)
-
-    def by_phase(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> Floats:
-        """The leakage of a present at each phase of the clock."""
-        if not state.any():
-            return np.zeros(self.model.phases)
-        cap = self.cap(steps)[0] if steps else math.inf
-        return np.asarray(np.minimum(self._told(state, steps).reshape(self.model.phases, -1).max(axis=1), cap))
 
     def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
         """The largest leakage from now on: the cap never grows, and ends the search where it is below what was seen."""

@@ -211,8 +211,11 @@ class _DatasetReplay:
         self._accountant = None if plan is None else Accountant(plan)
         if self._accountant is None or plan is None:
             return
-        if entry.kind == "open" or before is None:
+        if entry.kind == "open":
             self._state = self._accountant.start()
+            return
+        if before is None:  # what was released under a plan that cannot be read back is not known
+            self._accountant = None
             return
         assert entry.tick is not None
         self._take_over(before, state, plan, entry.tick)
@@ -229,7 +232,7 @@ class _DatasetReplay:
                 self._report(entry, "the chain of the recorded plan does not have the recorded digest")
                 return None
             except InputError as error:
-                words = f"its plan cannot be read back from the ledger ({error}); give a custom query with plans=[...]"
+                words = f"its plan cannot be read back ({error}); if its query is custom, give it with plans=[...]"
                 self.notes.append(f"dataset {self.name!r}: entry {entry.seq}: {words}")
                 return None
         if plan.digest != terms.plan_digest:

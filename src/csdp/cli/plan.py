@@ -19,7 +19,7 @@ from csdp.estimate.result import about_words
 if TYPE_CHECKING:
     from csdp.estimate import LearnedEstimator
     from csdp.estimate.result import Error, Estimate
-    from csdp.planning import DynamicPlan, FoundPlan, PhasePlan
+    from csdp.planning import DynamicPlan, FoundPlan
 
 
 def plan(
@@ -56,14 +56,6 @@ def plan(
         int | None, typer.Option(help="With --budget: choose a separate noise level for each of this many ticks.")
     ] = None,
     start: Annotated[int, typer.Option(help="With --horizon: the first tick.")] = 0,
-    per_phase: Annotated[
-        bool,
-        typer.Option(
-            "--per-phase",
-            help="With --budget, for a chain with a clock: choose a noise level for each of its phases, where that "
-            "lowers the error by over 1 %.",
-        ),
-    ] = False,
     estimate: Annotated[
         Literal["history", "linear", "posterior", "raw"],
         typer.Option(
@@ -102,7 +94,6 @@ def plan(
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 -o plan.json --figure delay.svg
       csdp plan chain.json --query mean --budget 1 --figure frontier.svg
       csdp plan chain.json --budget 1.5 --horizon 24
-      csdp plan clock.json --budget 1 --continual --per-phase
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 --past readings.csv --until 150
 
     Publish by a plan with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT. A plan that removes
@@ -118,8 +109,6 @@ def plan(
         )
     if about == "then" and horizon is not None:
         raise InputError("--horizon is for --about now; a delay is found for a release at every tick, without end")
-    if per_phase and (budget is None or horizon is not None or mechanism != "noise"):
-        raise InputError("--per-phase needs --budget, and cannot be combined with --horizon or --mechanism")
     model = options.read_chain(chain)
     statistic = plan_options.ReadingOptions(of, low, high, resolution).query(query, discretiser)
     if untested:
@@ -149,12 +138,8 @@ def plan(
     error = found.error if learned is None else learned.expected(found.plan.noise_variance)
     plan_options.require_useful(found.plan, error, anyway=anyway)
     schedule = None if horizon is None else _schedule(found, budget, horizon, start, estimate, continual)
-    phased = (
-        _levels_by_phase(found, budget, estimate, continual=continual, event_limit=event_limit) if per_phase else None
-    )
     if output is not None:
         made = found.plan if schedule is None else schedule.plan
-        made = phased.plan if phased is not None and phased.worthwhile else made
         # Levels by tick change neither what is read nor what is estimated, and each release has its own noise.
         own = None if learned is None else replace(learned, plan_digest=made.digest)
         plan_options.write_plan(output, made, about=about, estimator=own)
@@ -162,8 +147,6 @@ def plan(
         _draw_plan(found, figure, ages=range(min_age, max_age + 1), budget=budget)
     if form == "json":
         data = _plan_data(found) if schedule is None else {**schedule.summary(), "schedule": schedule.records()}
-        if phased is not None:
-            data |= {"per_phase": {**phased.summary(), "levels": phased.records(), "plan_digest": phased.plan.digest}}
         print_json(
             data | ({} if learned is None else {"usefulness": learned.usefulness, "learned": _learned_data(learned)})
         )
@@ -173,8 +156,6 @@ def plan(
         print_lines([] if learned is None else [f"Estimate: {learned.in_words}."])
         if schedule is not None:
             _print_schedule(schedule)
-        if phased is not None:
-            _print_phases(phased)
         print_written(path for path in (output, figure) if path is not None)
 
 
@@ -241,28 +222,6 @@ def _schedule(
     )
 
 
-def _levels_by_phase(
-    found: FoundPlan, budget: float | None, estimate: Estimate, *, continual: bool, event_limit: float
-) -> PhasePlan:
-    """A noise level for each phase, at the ages that one level would use."""
-    from csdp.planning import phase_plan
-
-    assert budget is not None
-    then = found.error.about == "then"
-    return phase_plan(
-        found.plan.chain,
-        found.plan.query,
-        ages=found.plan.ages,
-        budget=budget,
-        releases="continual" if continual or then else 1,
-        estimate="raw" if estimate == "raw" else "linear",  # phases are weighed one by one
-        about=found.error.about,
-        adversary=found.plan.adversary,
-        protect=found.plan.protect,
-        event_limit=event_limit,
-    )
-
-
 def _plan_data(found: FoundPlan) -> dict[str, Any]:
     """The plan and what it achieves as plain data, for JSON."""
     return {
@@ -322,21 +281,5 @@ def _print_schedule(schedule: DynamicPlan) -> None:
         [
             f"Mean squared error {schedule.mse:.6g}; with one level for all ticks ({schedule.constant_level:.4g}): "
             f"{schedule.constant_mse:.6g}"
-        ]
-    )
-
-
-def _print_phases(phased: PhasePlan) -> None:
-    if not phased.worthwhile:
-        gain = f"{100 * max(phased.possible_gain, 0.0):.2g} %"
-        print_lines([f"A noise level for each phase would lower the squared error by {gain} only: one level is kept."])
-        return
-    rows = [(str(one["phase"]), f"{one['epsilon_c']:.4g}", as_text(one["leakage"])) for one in phased.records()]
-    print_table("Levels by phase", dict.fromkeys(("phase", "epsilon_c", "leakage of the present"), RIGHT), rows)
-    print_lines(
-        [
-            f"Mean squared error {phased.mse:.6g}, the mean over the phases; with one level for all of them "
-            f"({phased.constant_level:.4g}): {phased.constant_mse:.6g}. Tick t has the level of phase t mod "
-            f"{len(phased.levels)}."
         ]
     )

@@ -204,7 +204,6 @@ class SpecCheck:
             "query": self.plan.query.name,
             "ages": list(self.plan.ages),
             "epsilon_c": self.plan.epsilon_c,
-            **({} if self.plan.phase_levels is None else {"phase_levels": list(self.plan.phase_levels)}),
             "adversary": self.plan.adversary,
             "leakage": self.plan.certified.epsilon,
             "model": self.plan.verdict.to_dict(),

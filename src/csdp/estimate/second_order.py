@@ -86,10 +86,8 @@ class Moments:
         )
 
 
-def moments(model: Model, query: Query | str, *, ages: Sequence[int], phase: int | None = None) -> Moments:
-    """Means and covariances of what a release reads and of the present answer.
-
-    `phase`: at ticks of one phase of the model's clock; by default in the long run.
+def moments(model: Model, query: Query | str, *, ages: Sequence[int]) -> Moments:
+    """Means and covariances of what a release reads and of the present answer, in the long run.
 
     >>> from csdp import Mean
     >>> chain = CoupledChain([[0.5, 0.5], [0.5, 0.5]], [[0.7, 0.3], [0.3, 0.7]])
@@ -109,11 +107,11 @@ def moments(model: Model, query: Query | str, *, ages: Sequence[int], phase: int
     long_run_views(model)  # refuse what has no long run
     try:
         if isinstance(query, FoldComputation) and query.fold == "sum" and _is_divided_by_clock(model):
-            phases = range(model.phases) if phase is None else (phase,)
-            return _mean_over_phases([_by_components(model, query, ages, each) for each in phases], "joint law")
-        return _by_joint_law(model, query, ages, phase)
+            each = [_by_components(model, query, ages, phase) for phase in range(model.phases)]
+            return _mean_over_phases(each, "joint law")
+        return _by_joint_law(model, query, ages)
     except CsdpError:
-        return _by_simulation(model, query, ages, phase)
+        return _by_simulation(model, query, ages)
 
 
 def _by_pairs(
@@ -189,10 +187,10 @@ def pair_laws(model: CoupledChain) -> Floats:
     raise CsdpError("pair laws did not settle; the chain mixes too slowly")
 
 
-def _by_joint_law(model: Model, query: Computation, ages: Sequence[int], phase: int | None = None) -> Moments:
+def _by_joint_law(model: Model, query: Computation, ages: Sequence[int]) -> Moments:
     s, m = model.sequences, model.states
     table = model.value_table
-    views, copies = zip(*long_run_views(model, phase), strict=True)
+    views, copies = zip(*long_run_views(model), strict=True)
     if isinstance(query, FoldComputation):
         laws = [AgedLaw(view, query.contributions(), ages=ages, fold=query.fold) for view in views]
         read = laws[0].classes / query.denominator
@@ -200,7 +198,7 @@ def _by_joint_law(model: Model, query: Computation, ages: Sequence[int], phase: 
         laws = [AgedLaw(view, index_parts(s, m), ages=ages) for view in views]
         read = query.evaluate(all_snapshots(s, m)[laws[0].classes[:, 0].astype(np.intp)], table)
     now = query.evaluate(all_snapshots(s, m), table)
-    measures = _measures(laws, copies, model, phase)
+    measures = _measures(laws, copies, model)
     return _mean_over_phases([_joint_moments(measure, read, now) for measure in measures], "joint law")
 
 
@@ -244,16 +242,16 @@ def _mean_over_phases(known: Sequence[tuple[Floats, ...]], how: str, samples: in
     return Moments(means[0], means[1], means[2], means[3], means[4], how, samples, now, aged)
 
 
-def _measures(laws: Sequence[AgedLaw], copies: Sequence[slice], model: Model, phase: int | None) -> Iterator[Floats]:
-    """Law of (present, read) at every phase of the clock, or at one; of a hidden environment, summed over it."""
-    phases = 1 if phase is not None else model.phases // len(laws)  # one view of a hidden environment holds them all
+def _measures(laws: Sequence[AgedLaw], copies: Sequence[slice], model: Model) -> Iterator[Floats]:
+    """Law of (present, read) at every phase of the clock; of a hidden environment, summed over it."""
+    phases = model.phases // len(laws)  # one view of a hidden environment holds them all
     for aged, counted in zip(laws, copies, strict=True):
         each = aged.mass.measure.reshape(aged.model.copies, model.size, -1)[counted]
         for measure in each.reshape(phases, -1, *each.shape[1:]).sum(axis=1):
             yield measure / measure.sum()
 
 
-def _by_simulation(model: Model, query: Computation, ages: Sequence[int], phase: int | None = None) -> Moments:
+def _by_simulation(model: Model, query: Computation, ages: Sequence[int]) -> Moments:
     """Moments from one long simulated path; for estimates only, never for a certificate."""
     if model.initial is not None:
         raise InputError("moments: with an initial law and so many snapshots neither a closed form nor a path helps")
@@ -268,8 +266,8 @@ def _by_simulation(model: Model, query: Computation, ages: Sequence[int], phase:
         aged = (path[t - lag, np.arange(model.sequences)] for t in range(oldest, path.shape[0]))
         read = np.array([query.evaluate(row.astype(np.intp), table) for row in aged])
     known = []
-    for each in range(model.phases) if phase is None else (phase,):  # a path begins at phase 0
-        rows = slice((each - max(ages)) % model.phases, None, model.phases)
+    for phase in range(model.phases):  # a path begins at phase 0
+        rows = slice((phase - max(ages)) % model.phases, None, model.phases)
         own, old = now[rows], read[rows]
         off_now, off_read = own - own.mean(axis=0), old - old.mean(axis=0)
         spread = off_read.T @ off_read, off_now.T @ off_now, off_read.T @ off_now

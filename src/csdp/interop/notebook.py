@@ -26,7 +26,7 @@ from csdp.errors import InputError
 from csdp.interop.conversions import Kind, releases_frame
 from csdp.panel import Panel, Readings
 from csdp.plan import Plan
-from csdp.planning import DynamicPlan, Frontier, PhasePlan
+from csdp.planning import DynamicPlan, Frontier
 from csdp.planning.found import FoundPlan
 from csdp.publisher import Batch
 from csdp.report.comparison_figures import attack_figure, audit_figure, comparison_figure
@@ -136,8 +136,7 @@ def _(result: FoundPlan) -> Columns:
 @_columns.register(DistanceTable)
 @_columns.register(Frontier)
 @_columns.register(DynamicPlan)
-@_columns.register(PhasePlan)
-def _(result: DistanceTable | Frontier | DynamicPlan | PhasePlan) -> Columns:
+def _(result: DistanceTable | Frontier | DynamicPlan) -> Columns:
     return _by_column(result.records())
 
 
@@ -292,8 +291,7 @@ def _(result: DistanceTable) -> Figure:
 
 
 @_draw.register(DynamicPlan)
-@_draw.register(PhasePlan)
-def _(result: DynamicPlan | PhasePlan) -> Figure:
+def _(result: DynamicPlan) -> Figure:
     (name, at), *_ = _columns(result).items()
     figure, axes = _axes(name.capitalize(), "Epsilon")
     axes.step(at, result.levels, where="mid", color=BLUE, linewidth=2.0, label="noise level epsilon_c")

@@ -4,7 +4,6 @@ from csdp.planning.curves import EVENT_LIMIT, Frontier, Point, frontier
 from csdp.planning.dynamic import DynamicPlan, dynamic_plan
 from csdp.planning.found import FoundPlan, check_useful, improvements
 from csdp.planning.optimal import optimal_plan, optimal_table, table_error
-from csdp.planning.phases import PhasePlan, phase_plan
 from csdp.planning.search import find_plan
 
 __all__ = [
@@ -12,7 +11,6 @@ __all__ = [
     "DynamicPlan",
     "FoundPlan",
     "Frontier",
-    "PhasePlan",
     "Point",
     "check_useful",
     "dynamic_plan",
@@ -21,6 +19,5 @@ __all__ = [
     "improvements",
     "optimal_plan",
     "optimal_table",
-    "phase_plan",
     "table_error",
 ]

@@ -121,7 +121,7 @@ class Curves:
     """Leakage and error at one choice of ages, for any noise level; counts how often leakage was evaluated.
 
     `cap`: the leakage that no noise is needed for at these ages, of a system too large for anything sharper. `state`:
-    the accountant's, for more than one release. `phase`: of one release at ticks of this phase of the model's clock.
+    the accountant's, for more than one release.
     """
 
     def __init__(
@@ -138,7 +138,6 @@ class Curves:
         about: About = "now",
         cap: float | None = None,
         state: str = "auto",
-        phase: int | None = None,
     ) -> None:
         if bound in UNSOUND:
             raise UnsoundError(f"bound {bound!r} is not proven, so no plan can rest on it; use bound='auto'")
@@ -153,7 +152,6 @@ class Curves:
         self._protect = protect
         self._cap = cap
         self._state = state
-        self._phase = phase
         self._known: dict[float, Leakage] = {}
         self._firsts: dict[tuple[float, str], list[Leakage]] = {}
         self._prepared: dict[int, tuple[Moments, HistoryEstimator | None]] = {}
@@ -169,7 +167,7 @@ class Curves:
             estimator = None
             if self._estimate == "history" and has_history(law, self.ages):
                 estimator = model_estimator(law, self.query, age=self.ages[0], about=self._about, memory=memory)
-            self._prepared[number] = moments(law, self.query, ages=self.ages, phase=self._phase), estimator
+            self._prepared[number] = moments(law, self.query, ages=self.ages), estimator
         return self._prepared[number]
 
     def point_error(self, epsilon_c: float, number: int = 0) -> Error:
@@ -189,7 +187,7 @@ class Curves:
     def _settings(self) -> list[list[Setting]]:
         """By model; several of one under a clock, one for each phase."""
         options: dict[str, Any] = {"ages": self.ages, "adversary": self._adversary, "at_any_tick": True}
-        options |= {"protect": self._protect, "phase": self._phase}
+        options |= {"protect": self._protect}
         return [Setting.list_all(member, self.query, epsilon_c=1.0, **options) for member in self._members]
 
     def leakage_value(self, epsilon_c: float) -> float:

@@ -289,13 +289,8 @@ def first_affordable_tick(accountant: Accountant, state: State, tick: int, limit
     if state.consecutive != 0:
         tick = max(tick, state.tick)
 
-    levels = accountant.plan.phase_levels or (1.0,)
-
-    def next_release(at: int) -> int:
-        return at if levels[at % len(levels)] > 0 else next_release(at + 1)
-
     def cost(at: int) -> float:
-        return accountant.peak(accountant.release(state, next_release(at)))
+        return accountant.peak(accountant.release(state, at))
 
     wait = 1
     while cost(tick + wait) > limit:
@@ -306,7 +301,7 @@ def first_affordable_tick(accountant: Accountant, state: State, tick: int, limit
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if cost(middle) <= limit else (middle, high)
-    return next_release(high)
+    return high
 
 
 def fitting_settings(plan: Plan, requested: float, limit: float) -> dict[str, Any]:

@@ -33,7 +33,15 @@ from csdp.publisher.admission import Batch, ChangeRule, OnWait, ReleaseRule, Ski
 from csdp.publisher.estimates import ReleaseEstimates, check_estimator
 from csdp.publisher.release import Release, record_output, stays_in_memory
 from csdp.publisher.sources import AgedSource, PanelSource, ToldSeries
-from csdp.publisher.standing import RecordCosts, Standing, TickTimes, check_limits, check_plan, describe_guarantee
+from csdp.publisher.standing import (
+    RecordCosts,
+    Standing,
+    TickTimes,
+    check_history,
+    check_limits,
+    check_plan,
+    describe_guarantee,
+)
 from csdp.publisher.turns import in_turn, new_turn
 
 OnRefusal = Literal["raise", "skip"]
@@ -121,6 +129,8 @@ class Publisher:
         self._owns_ledger = not isinstance(ledger, Ledger)
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
         try:
+            if any(recorded.name == dataset for recorded in self.ledger.datasets()):
+                check_history(self.ledger, dataset)
             self.ledger.register(dataset, self._terms(self.accountant, private_fits(plan.chain), limits))
             self.estimates = ReleaseEstimates(plan, dataset=dataset, ledger=self.ledger, estimator=estimator)
             self.standing = Standing(self.ledger, dataset, plan=plan, accountant=self.accountant, grid=grid, times=kind)

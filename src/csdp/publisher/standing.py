@@ -24,7 +24,7 @@ from csdp.clock import Clock, Times, WallClock
 from csdp.errors import InputError, LedgerTermsError, UncheckedModelError, UnsoundError
 from csdp.ledger import DatasetState, Ledger, LedgerSummary, PrivacyLimits, Terms, TickGrid
 from csdp.panel.grid import tick_seconds
-from csdp.plan import ALGORITHM, Plan
+from csdp.plan import ALGORITHM, Plan, check_supported
 
 #: What the age of what is published rests on, by what the times are; "ticks" where the caller counts them.
 AGE_WORDS = {
@@ -34,13 +34,6 @@ AGE_WORDS = {
     "ticks": "Ages are counted in ticks and not compared with a clock: the program that pushes tick T must make sure "
     "that the readings of tick T - age are at least that old.",
 }
-
-
-#: What a noise level for each phase assumes.
-_PHASE_WORDS = (
-    "The noise level of a tick goes by the clock: tick t lies at phase t mod {}. The leakage of the present holds if "
-    "ticks are counted as where the chain was made; the event and group levels hold however they are counted."
-)
 
 
 def check_plan(plan: Plan, *, model_unchecked: bool) -> None:
@@ -54,6 +47,20 @@ def check_plan(plan: Plan, *, model_unchecked: bool) -> None:
             "model: model_unchecked=True"
         )
     plan.check_noise()
+
+
+def check_history(ledger: Ledger, dataset: str) -> list[Terms]:
+    """The terms of a dataset, oldest first; refused if this version cannot account for one of the plans."""
+    history = ledger.history(dataset)
+    for terms in history:
+        try:
+            check_supported(terms.plan_json)
+        except InputError as error:
+            raise LedgerTermsError(
+                f"dataset {dataset!r} was published under plan {terms.plan_digest[:12]}: {error}. This version cannot "
+                "account for its releases; use a new dataset name for other data"
+            ) from None
+    return history
 
 
 def check_limits(limits: PrivacyLimits) -> PrivacyLimits:
@@ -120,19 +127,12 @@ class TickTimes:
             )
 
     def check_plan(self, plan: Plan) -> None:
-        """Refuse a chain that was fitted to ticks of another length, and levels by phase with another origin.
+        """Refuse a chain that was fitted to ticks of another length.
 
         A chain that is fitted to hours says nothing of minutes: the past would seem to fade sixty times faster.
         """
-        step, origin = self.grid
-        if self.times is not None or step not in {None, 1}:
-            _check_step(plan, step, "time_step")
-        cycle = len(plan.phase_levels or ())
-        if cycle and step is not None and origin % (cycle * step):
-            raise InputError(
-                f"time_origin: {origin} given; the plan has a noise level for each of {cycle} phases, which count from "
-                f"time 0, so tick 0 must begin at a multiple of {cycle * step} (phases x step)"
-            )
+        if self.times is not None or self.grid.step not in {None, 1}:
+            _check_step(plan, self.grid.step, "time_step")
 
     def check_source(self, source: object, plan: Plan, *, begun: bool) -> None:
         """Refuse timestamps on another grid, and those from the future where `times` does not say what they are.
@@ -279,7 +279,7 @@ class Standing:
         grid: TickGrid | None = None,
         times: str | None = None,
     ) -> None:
-        history = ledger.history(dataset)
+        history = check_history(ledger, dataset)
         self.ledger = ledger
         self.dataset = dataset
         self.plan = Plan.from_json(history[-1].plan_json) if plan is None else plan
@@ -416,7 +416,6 @@ def describe_guarantee(
             *(f"{words[0].upper()}{words[1:]}." for words in protected_words(plan.protect, plan.certified.bound)),
             *(() if plan.query.of_states else plan.assumptions),
             *plan.model.not_protected,
-            *(() if plan.phase_levels is None else (_PHASE_WORDS.format(len(plan.phase_levels)),)),
             *((f"{SERIES_WORDS[0].upper()}{SERIES_WORDS[1:]}.",) if accountant.regimes else ()),
             *(AGE_WORDS[kind] for kind in times),
         ],

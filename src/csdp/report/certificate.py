@@ -243,7 +243,6 @@ def _describe_plan(plan: Plan, now: Leakage | None) -> dict[str, Any]:
         "query": plan.query.name,
         "ages": plan.ages[0] if len(set(plan.ages)) == 1 else list(plan.ages),
         "epsilon_c": plan.epsilon_c,
-        **({} if plan.phase_levels is None else {"phase_levels": list(plan.phase_levels)}),
         "adversary": plan.adversary,
         **({} if plan.protect is None else {"protect": plan.protect}),
         "stale_limit": plan.stale_limit,

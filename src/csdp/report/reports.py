@@ -227,7 +227,7 @@ def _release_section(figure: Figure, name: str, caption: str, description: str) 
 
 def _release_facts(plan: Plan, ages: str) -> list[tuple[str, str]]:
     return [
-        ("Release", f"{plan.query.name}, age {ages}, epsilon_c {plan.level_words}"),
+        ("Release", f"{plan.query.name}, age {ages}, epsilon_c {plan.epsilon_c:g}"),
         ("One release leaks", f"{as_text(plan.certified.epsilon)} ({plan.certified.bound}): {plan.certified.in_words}"),
         *([] if plan.protect is None else [("Protected", f"present values at most {plan.protect:g} apart")]),
     ]

@@ -228,7 +228,6 @@ class ServedDataset:
             "outputs": list(plan.query.output_names(self._chain_names, plan.model.value_table)),
             "ages": plan.min_age if plan.min_age == plan.max_age else list(plan.ages),
             "epsilon_c": plan.epsilon_c,
-            "phase_levels": None if plan.phase_levels is None else list(plan.phase_levels),
             "adversary": plan.adversary,
             "protect": plan.protect,
             "step": self.spec.clock.step,

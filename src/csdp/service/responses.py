@@ -189,7 +189,6 @@ class DatasetInfo(Record):
     outputs: list[str]
     ages: int | list[int] = Field(description="How many ticks old the published readings are: one for all, or one each")
     epsilon_c: float = Field(description="Noise level of one release; the largest where it changes with time")
-    phase_levels: list[float] | None = Field(description="Noise level at each phase of the chain's clock; null without")
     adversary: str
     protect: float | None = Field(description="How far apart protected present values are at most; null for any two")
     step: int = Field(description="Time from one tick to the next")

@@ -1,0 +1,134 @@
+"""Noise levels per phase and readings with a memory, as version 0.2 wrote them: refused in words everywhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from command import run_command
+from csdp import CoupledChain, EnvironmentChain, Ledger, Mean, Plan, Publisher, ReadingRange, Schedule, replay
+from csdp.errors import CsdpError, InputError, LedgerTermsError
+from csdp.ledger import Admission, Charge, DatasetState
+from csdp.publisher import Standing
+from csdp.queries import parse_query
+from csdp.report.reports import report_ledger
+from csdp.stream.from_spec import make_plan
+from csdp.stream.spec import read_spec
+
+SLOW, FAST = (CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]], direction="backward", names=["a"]) for p in (0.05, 0.3))
+CLOCK = EnvironmentChain([SLOW, FAST], cycle=(0, 1))
+OF = ReadingRange(0, 1, 0.01)
+MEMORY = "mean of readings 0..1 by 0.01 memory 3"
+
+
+def phase_levels() -> str:
+    content = Plan(CLOCK, Mean(), 1, 0.5, schedule=Schedule((0.5, 0.2))).to_dict()
+    return json.dumps({**content, "schema": "csdp/plan/3", "schedule": {**content["schedule"], "repeats": True}})
+
+
+def memory() -> str:
+    return json.dumps({**Plan(SLOW, Mean(of=OF), 1, 0.5).to_dict(), "query": MEMORY})
+
+
+#: Plans of version 0.2, a plan that can take their place, and what is said of them.
+PLANS = {
+    "phases": (
+        phase_levels(),
+        Plan(CLOCK, Mean(), 1, 0.5),
+        "levels 0.5, 0.2 per phase of a clock given; .* one epsilon_c",
+    ),
+    "memory": (memory(), Plan(SLOW, Mean(of=OF), 1, 0.5), "'memory 3' given; .* publish a query of states"),
+}
+EACH = pytest.mark.parametrize(("text", "plan", "words"), PLANS.values(), ids=PLANS)
+
+
+def test_the_text_of_a_query() -> None:
+    assert parse_query("mean of readings 0..1 by 0.01") == Mean(of=OF)
+    for wrong in ("memory 3", "memory  0", "memory x", "memory"):
+        with pytest.raises(InputError, match=r"a memory are not supported\. Write '0\.\.1 by 0\.01' if"):
+            parse_query(f"mean of readings 0..1 by 0.01 {wrong} ")
+
+
+@EACH
+def test_a_plan_file(tmp_path: Path, text: str, plan: Plan, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Plan.from_json(text)
+    content = json.loads(text)
+    if "schedule" in content:
+        for altered in (
+            {**content, "schema": "csdp/plan/1"},
+            {**content, "schedule": {**content["schedule"], "repeats": 1}},
+        ):
+            with pytest.raises(InputError, match=words):
+                Plan.from_json(json.dumps(altered))
+        del content["schedule"]["repeats"]
+        with pytest.raises(InputError, match="altered"):
+            Plan.from_json(json.dumps(content))
+    file, data = tmp_path / "plan.json", tmp_path / "data.csv"
+    file.write_text(text)
+    data.write_text("time,a\n0,0\n1,1\n2,0\n")
+    ledger = str(tmp_path / "ledger.db")
+    told = run_command("release", str(data), "--plan", str(file), "--dataset", "d", "--ledger", ledger, "-o", "x.csv")
+    assert told.returncode == 2
+    assert words.split(";", maxsplit=1)[0] in " ".join(told.stderr.split())
+
+
+@EACH
+def test_a_stream(tmp_path: Path, text: str, plan: Plan, words: str) -> None:
+    (tmp_path / "plan.json").write_text(text)
+    (tmp_path / "chain.json").write_text(plan.model.to_json())
+    asked = ['file = "plan.json"'] + [f'query = "{MEMORY}"\nage = 1\nepsilon_c = 0.5'] * (plan.model is not CLOCK)
+    for lines in asked:
+        spec = f"""\
+dataset = "d"
+chain = "chain.json"
+ledger = "ledger.db"
+[plan]
+{lines}
+[limits]
+budget = 1.0
+[clock]
+step = 60
+[source]
+kind = "stdin"
+[sink]
+kind = "stdout"
+"""
+        (tmp_path / "stream.toml").write_text(spec)
+        with pytest.raises(CsdpError, match=words):
+            make_plan(read_spec(tmp_path / "stream.toml"))
+
+
+@EACH
+@pytest.mark.parametrize("changed", [False, True], ids=["live", "before"])
+def test_a_ledger(tmp_path: Path, text: str, plan: Plan, words: str, changed: bool) -> None:
+    """Also if the dataset went on under another plan, with a state carried over from it."""
+    where = tmp_path / "ledger.db"
+    with Ledger.open(where) as ledger:
+        with Publisher(plan, dataset="other", ledger=ledger) as publisher:
+            terms = publisher._terms(publisher.accountant, {}, ledger.dataset("other").terms.limits)
+            ledger.register("d", replace(terms, plan_json=text, plan_digest="0" * 64))
+            if changed:
+                following = replace(terms, from_tick=1, rule="as version 0.2 did")
+                ledger.change_plan("d", following, lambda *_: Admission(DatasetState(), Charge(present=0.0)))
+        with pytest.raises(
+            LedgerTermsError, match=f"'d' was published under plan 0{{12}}: .*{words}.* new dataset name"
+        ):
+            Publisher(plan, dataset="d", ledger=ledger)
+        with pytest.raises(LedgerTermsError, match=words):
+            Standing(ledger, "d", plan=plan)
+        told = replay(ledger, dataset="d", plans=[])
+        assert any(words.split(";", maxsplit=1)[0] in note for note in told.notes)
+        assert not any(told.charges.values())  # also those under the plan after it, whose history is not known
+    with pytest.raises(CsdpError, match=words):
+        report_ledger(where, tmp_path / "report", dataset="d", version="0")
+
+
+def test_the_command_has_no_levels_per_phase(tmp_path: Path) -> None:
+    (tmp_path / "clock.json").write_text(CLOCK.to_json())
+    told = run_command("plan", str(tmp_path / "clock.json"), "--budget", "1", "--per-phase")
+    assert told.returncode == 2
+    assert "--per-phase" in told.stderr
