@@ -32,7 +32,8 @@ from csdp.chain.steps import METRIC_STATES
 from csdp.chain.views import PathView
 from csdp.errors import InputError, TooLargeError
 
-#: Steps after which a metric state is followed by its largest entry alone, and after which it is left as it is.
+#: Steps after which a metric state is followed by its largest entry alone, and after which its numbers are left as they
+#: are.
 _METRIC_STEPS = 64
 _SCALAR_STEPS = 4096
 #: Contraction coefficients of paths that are cached.
@@ -117,15 +118,17 @@ class EnvironmentComponent(JointComponent):
             return np.roll(state, steps, axis=0)
         if self.kind == "contraction":
             return np.asarray(np.roll(state, steps, axis=0) * self._one_step_contraction(environment) ** steps)
-        for n in range(min(steps, _SCALAR_STEPS)):
+        counted = min(steps, _SCALAR_STEPS)
+        for n in range(counted):
             if self.kind == "metric" and n == _METRIC_STEPS:
                 state = state.max(axis=(1, 2), keepdims=True) * self._apart(state)
             whole = self.kind == "metric" and n < _METRIC_STEPS
             following = self._step(state, environment, whole=whole)
             if np.array_equal(following, state):
-                break
+                return state
             state = following
-        return state
+        # No further step raises a block, and each still leads it to the next phase.
+        return np.roll(state, steps - counted, axis=0)
 
     def _apart(self, state: Floats) -> Floats:
         """1 between different snapshots, 0 else; 1 for a state of one number."""
