@@ -97,10 +97,6 @@ class SmallerComponent:
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         return min((part.leakage(own, steps, path) for part, own in self._split(state)), key=itemgetter(0))
 
-    def by_phase(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> Floats:
-        """The leakage of a present at each phase of the clock."""
-        return np.minimum(*(part.by_phase(own, steps, path) for part, own in self._split(state)))
-
     def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
         """The largest leakage of the present from now on if nothing more is published, by either state."""
         return min(part.peak(own, steps, path) for part, own in self._split(state))

@@ -78,8 +78,8 @@ def lead(study: FlightsStudy) -> str:
     )
     return (
         f"The published line removes {percent(now.usefulness)} of the squared error of guessing what is usual at that "
-        f"hour, and its {percent(now.learned.level)} band contains {percent(now.coverage)} of the true shares. A single "
-        f"reading has plain differential privacy with epsilon = {as_text(event, 3)}, under any model: "
+        f"hour, and its {percent(now.learned.level)} band contains {percent(now.coverage)} of the true shares. A "
+        f"single reading has plain differential privacy with epsilon = {as_text(event, 3)}, under any model: "
         f"{in_words(event)}.\n\n"
         + (present[0].upper() + present[1:] if now.plan.verdict.reliable else f"{_DOUBT} {present}")
     )
