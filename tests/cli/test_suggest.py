@@ -10,7 +10,7 @@ import pytest
 from csdp import CoupledChain, Panel, Plan, ReadingRange, Readings, read_readings
 from csdp.accountant import Accountant
 from csdp.chain.files import load_model, save_model
-from csdp.errors import InputError, NotUsefulError, PrivacyLeakWarning
+from csdp.errors import InputError, NotUsefulError
 from csdp.panel import Discretiser
 from csdp.panel.grid import coarsen
 from csdp.report.layouts import FittedLayout, Layout, choose_stale_limit
@@ -200,15 +200,13 @@ def test_missing_readings_may_be_older_where_most_ticks_lack_one():
     assert choose_stale_limit(Panel.from_states(np.zeros((200, 3), dtype=int))) == 0
 
 
-def test_private_readings_are_warned_about(run, tmp_path, paper):
-    options = {"query": "mean", "seconds": 1, "budget": 2.0}
-    with pytest.warns(PrivacyLeakWarning, match="derived from the readings"):
-        suggest(CHAIN.simulate(100, seed=1).astype(float), **options)
+def test_private_readings_are_refused(fails, tmp_path):
+    """A chain that is fitted to them would cost an infinite epsilon."""
+    with pytest.raises(InputError, match="not declared public"):
+        suggest(CHAIN.simulate(100, seed=1).astype(float), query="mean")
     readings = tmp_path / "r.csv"
-    run("chain", "simulate", paper, "--steps", "100", "--seed", "1", "-o", readings)
-    result = run("suggest", readings, "--query", "mean", "--seconds", "1", "--budget", "2")
-    assert result.stderr.startswith("csdp: warning: ")
-    assert "--past" not in result.stdout
+    readings.write_text("time,a\n" + "".join(f"{t},{t % 3}\n" for t in range(60)), encoding="utf-8")
+    assert "Declare what is public (--public), or an older part of them (with --until)" in fails("suggest", readings)
 
 
 def test_too_little_to_say(fails, tmp_path):

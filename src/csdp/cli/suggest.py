@@ -10,7 +10,15 @@ import typer
 from csdp.bounds.result import with_chance
 from csdp.cli import options, plan_options
 from csdp.cli.reading import locate, option_words, takes_readings
-from csdp.cli.terminal import print_json, print_lines, print_table, print_warnings, printable, progress_line
+from csdp.cli.terminal import (
+    print_json,
+    print_lines,
+    print_table,
+    print_warnings,
+    printable,
+    progress_line,
+    verdict_first,
+)
 from csdp.errors import InputError
 from csdp.estimate.result import about_words
 from csdp.panel import InputSpec
@@ -61,9 +69,9 @@ def suggest(
     Example:
       csdp suggest readings.csv --public -o suggested
 
-    The proposal is derived from the readings and reveals something about them: use it for public readings. With --step
-    the step is kept; else longer ones are tried too. With --until only the public past is used, and the commands
-    release what follows it. Exit code 6: no plan is useful, with what would help.
+    The proposal is derived from the readings, so they must be public: --public, or with --until those before a time,
+    and the commands release what follows. With --step the step is kept; else longer ones are tried too. Exit code 6: no
+    plan is useful, with what would help.
     """
     from csdp.report.suggestion import suggest as make_suggestion
 
@@ -92,7 +100,8 @@ def suggest(
     commands = suggestion.best.next_commands(data, folders[0]) if files else plans[0]["commands"]
     if form == "json":
         reasons = [{"what": what, "proposed": choice, "why": why} for what, choice, why in suggestion.reasons]
-        worth = {"usefulness": suggestion.best.error.known_usefulness, "about": suggestion.best.about}
+        best = suggestion.best
+        worth = {"model": best.plan.verdict.to_dict(), "usefulness": best.error.known_usefulness, "about": best.about}
         search = {"tried": suggestion.tried, "interrupted": suggestion.interrupted}
         print_json(
             {
@@ -113,12 +122,8 @@ def suggest(
 def _print_suggestion(suggestion: Suggestion, plans: list[dict[str, Any]]) -> None:
     best = suggestion.best
     ended = "; the search was interrupted, there may be better ones" if suggestion.interrupted else ""
-    print_lines(
-        [
-            f"The best plan {best.error.in_words} ({about_words(best.about, best.plan.max_age)}); "
-            f"{suggestion.tried} settings tried{ended}."
-        ]
-    )
+    worth = f"The best plan {best.error.in_words} ({about_words(best.about, best.plan.max_age)})"
+    print_lines(verdict_first(best.plan.verdict, f"{worth}; {suggestion.tried} settings tried{ended}."))
     rows = [
         (
             str(n),
@@ -129,11 +134,11 @@ def _print_suggestion(suggestion: Suggestion, plans: list[dict[str, Any]]) -> No
             printable(plan["query"]),
             f"{plan['states']}, {shown.step}",
             f"{plan['kind']} {plan['direction'][:4]}.",
-            plan["explained"],
+            plan["model"]["status"],
         )
         for n, (plan, shown) in enumerate(zip(plans, suggestion.plans, strict=True), 1)
     ]
-    columns = ("", "useful", "leakage", "event", "about, age", "query", "states, step", "chain", "fits")
+    columns = ("", "useful", "leakage", "event", "about, age", "query", "states, step", "chain", "model")
     print_table("Useful plans, the best first", {name: {} for name in columns}, rows)
     reasons = [(what, printable(choice), printable(why)) for what, choice, why in suggestion.reasons]
     print_table("The first of them", {"what": {}, "proposed": {}, "why": {}}, reasons)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -18,11 +17,10 @@ import numpy as np
 from csdp.bounds.influence import has_influence
 from csdp.chain.model import Direction
 from csdp.chain.steps import METRIC_STATES
-from csdp.errors import CsdpError, InputError
+from csdp.errors import InputError
 from csdp.estimate import LearnedEstimator
 from csdp.estimate.result import About
 from csdp.fitting.fit import fit
-from csdp.fitting.quality import fit_quality
 from csdp.panel import Discretiser, Panel, Readings
 from csdp.panel.grid import coarsen
 from csdp.plan import Plan
@@ -95,18 +93,16 @@ class FittedLayout:
         readings: Readings,
         layout: Layout,
         *,
-        public: bool,
         strict: bool,
         take_past: Callable[[Readings], Readings],
     ) -> None:
-        self.layout, self._public, self._strict = layout, public, strict
+        self.layout, self._strict = layout, strict
         # Ticks are put together first, as the commands do: the last of them may reach beyond the past.
         self.readings = take_past(readings if layout.factor == 1 else coarsen(readings, layout.factor))
-        self.discretiser = Discretiser.fit(self.readings, states=layout.states, strategy=layout.strategy, public=public)
+        self.discretiser = Discretiser.fit(self.readings, states=layout.states, strategy=layout.strategy, public=True)
         self.panel = self.discretiser.apply(self.readings)
         self.stale_limit = choose_stale_limit(self.panel)
         self._chains: dict[ChainKind, Any] = {}
-        self._judged: dict[str, Any] = {}
 
     @cached_property
     def kinds(self) -> tuple[ChainKind, ...]:
@@ -125,11 +121,7 @@ class FittedLayout:
         best = max(self.kinds, key=lambda kind: kind.gain)
         if len(self.panel.names) > JUDGED_SEQUENCES:
             return best
-        for kind in self.kinds:
-            quality = self._judge(self._fit_once(kind).without_family())
-            if kind == best or (quality is not None and quality.explains):
-                return kind
-        return best
+        return next((kind for kind in self.kinds if kind == best or self._fit_once(kind).verdict.reliable), best)
 
     @property
     def chain(self) -> Any:
@@ -148,19 +140,7 @@ class FittedLayout:
 
     def fit(self, ensemble: int, kind: ChainKind) -> Any:
         """The chain of a kind, with some further plausible ones."""
-        return fit(self.panel, ensemble=ensemble, public=self._public, progress=False, **kind.settings)
-
-    @cached_property
-    def quality(self) -> Any:
-        """How well the chain explains the readings; None where that is not known."""
-        return None if len(self.panel.names) > JUDGED_SEQUENCES else self._judge(self.chain.without_family())
-
-    def _judge(self, chain: Any) -> Any:
-        if chain.digest not in self._judged:
-            self._judged[chain.digest] = None
-            with suppress(CsdpError):
-                self._judged[chain.digest] = fit_quality(chain, self.panel, public=True, progress=False)
-        return self._judged[chain.digest]
+        return fit(self.panel, ensemble=ensemble, public=True, progress=False, **kind.settings)
 
     @cached_property
     def _screened_chain(self) -> Any:

@@ -78,16 +78,10 @@ class CertifiedPlan:
     chain: Any
 
     @property
-    def explained(self) -> bool | None:
-        """Whether the chain explains the readings; None where that is not known."""
-        quality = self.screened.fitted.quality
-        return None if quality is None else bool(quality.explains)
-
-    @property
     def order(self) -> tuple[float, ...]:
-        """Those first whose chain is not contradicted by the readings; then as for what was screened."""
+        """Those first whose model the readings accept; then as for what was screened."""
         seen = replace(self.screened, level=self.plan.epsilon_c, usefulness=self.error.usefulness)
-        return (self.explained is False, *replace(seen, age=self.plan.max_age).order)
+        return (not self.plan.verdict.reliable, *replace(seen, age=self.plan.max_age).order)
 
 
 class TimeLimit:
@@ -113,7 +107,6 @@ class PlanSearch:
         queries: texts and queries for a number of states.
         abouts: what the numbers may be about.
         factors: how many ticks may be put together.
-        public: whether the readings are public.
         seconds: after which the best so far is kept.
         report: called with what is being tried, and the share of the time that is used.
         take_past: the public past of readings; a plan is made from it alone.
@@ -125,7 +118,6 @@ class PlanSearch:
     queries: Callable[[int], Sequence[tuple[str, Query]]]
     abouts: Sequence[About]
     factors: Sequence[int]
-    public: bool
     seconds: float
     report: Callable[[str, float], None]
     take_past: Callable[[Readings], Readings]
@@ -178,7 +170,7 @@ class PlanSearch:
     # ---- screening -------------------------------------------------------------------------------------------------
 
     def _screen(self, layout: Layout, *, strict: bool = True) -> None:
-        fitted = FittedLayout(self.readings, layout, public=self.public, strict=strict, take_past=self.take_past)
+        fitted = FittedLayout(self.readings, layout, strict=strict, take_past=self.take_past)
         where = f"{layout.states} states, step {fitted.readings.step}"
         self.report(f"comparing chains: {where}", self._time.used)
         self.tried += 1

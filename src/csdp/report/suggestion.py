@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any
 from csdp.aging import Progress
 from csdp.bounds.result import with_chance
 from csdp.chain.files import save_model
-from csdp.errors import CsdpError, InputError, NotUsefulError, PrivacyLeakWarning
+from csdp.errors import CsdpError, InputError, NotUsefulError
 from csdp.estimate import Error
 from csdp.estimate.result import USEFUL, About, about_words
 from csdp.panel import Discretiser, InputSpec, Readings, read_readings
@@ -30,11 +29,6 @@ SECONDS, FEWEST_TICKS = 20.0, 50
 #: Factors of the budget that are tried where nothing is useful within it.
 _MORE = (2.0, 4.0)
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-PRIVACY = (
-    "The proposed states, chain and plan are derived from the readings and reveal something about them. Use readings "
-    "that are public, or an older public part of them; otherwise do not pass the proposal on, and fit again with "
-    "csdp fit --epsilon."
-)
 
 
 @dataclass(frozen=True)
@@ -44,7 +38,6 @@ class ProposedPlan:
     certified: CertifiedPlan
     budget: float
     event_limit: float
-    public: bool
     options: tuple[str, ...] = ()  #: words that say to every command how the readings are read
     until: str | None = None  #: the end of the public past
 
@@ -90,11 +83,6 @@ class ProposedPlan:
             return "the fitted chain alone"
         return f"{others + 1} plausible chains" if chain.fitted.confidence is None else "all within limits"
 
-    @property
-    def explained(self) -> str:
-        """Whether the chain explains the readings."""
-        return {None: "unknown", True: "yes", False: "NO"}[self.certified.explained]
-
     def to_dict(self, data: str, folder: str) -> dict[str, Any]:
         """As plain data, for JSON."""
         fitted, plan = self.certified.screened.fitted, self.plan
@@ -112,7 +100,7 @@ class ProposedPlan:
             "kind": fitted.kind.name,
             "direction": fitted.kind.direction,
             "certified_for": self.sure,
-            "explained": self.explained,
+            "model": plan.verdict.to_dict(),
             "plan_digest": plan.digest,
             "commands": list(self.commands(data, folder)),
         }
@@ -140,13 +128,13 @@ class ProposedPlan:
         }
         fit = ["csdp", "fit", data, *self._reading_options, *self._past_options]
         fit += [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-        fit += [*(["--public"] if self.public else []), "-o", chain, "--save-discretiser", states]
+        fit += ["--public", "-o", chain, "--save-discretiser", states]
         release = ["csdp", "release", data, *self._reading_options, *self._past_options]
         release += ["--chain", chain, "--discretiser", states]
         release += ["--query", self.certified.screened.text, *(["--of", "states"] if plan.query.of_states else [])]
         release += ["--age", str(plan.max_age), "--epsilon-c", repr(plan.epsilon_c), "--about", self.about]
         release += ["--stale-limit", str(plan.stale_limit)] if plan.stale_limit else []
-        release += ["--past", data] if self.public and self.certified.estimator is not None else []
+        release += ["--past", data] if self.certified.estimator is not None else []
         return (shlex.join(fit), shlex.join([*release, *self._place()]), self._report(data, states))
 
     def next_commands(self, data: str, folder: str) -> tuple[str, ...]:
@@ -159,7 +147,8 @@ class ProposedPlan:
     def _place(self) -> list[str]:
         limits = ["--budget", f"{self.budget:g}", "--event-limit", f"{self.event_limit:g}"]
         place = ["--dataset", "NAME", "--ledger", "ledger.db"]
-        return [*limits, *place, "--on-refusal", "skip", "-o", "released.csv"]
+        unchecked = [] if self.plan.verdict.reliable else ["--model-unchecked"]
+        return [*limits, *place, *unchecked, "--on-refusal", "skip", "-o", "released.csv"]
 
     def _report(self, data: str, states: str) -> str:
         words = ["csdp", "report", "ledger.db", "--dataset", "NAME", "--data", data, *self._reading_options]
@@ -197,9 +186,7 @@ class Suggestion:
     def reasons(self) -> tuple[tuple[str, str, str], ...]:
         """Of the best plan: what, the choice, why."""
         best, fitted = self.best, self.best.certified.screened.fitted
-        kind, plan, quality = fitted.kind, self.best.plan, fitted.quality
-        verdict = "not tested: too many sequences" if quality is None else quality.verdict
-        acceptance = {"yes": "accepted", "NO": "NOT explained"}.get(best.explained, "unknown")
+        kind, plan = fitted.kind, self.best.plan
         noise = f"epsilon_c {plan.epsilon_c:.3g}: leaks at most {with_chance(best.leakage)} without end"
         estimator = best.certified.estimator
         about = about_words(best.about, plan.max_age)
@@ -215,7 +202,7 @@ class Suggestion:
                 f"gains {kind.gain:.3f} nats a tick on readings set aside (standard error {kind.error:.3f})",
             ),
             ("certified for", best.sure, "what the readings leave possible; more with csdp fit --ensemble 20"),
-            ("fit", acceptance, verdict),
+            ("model", plan.verdict.status, plan.verdict.words),
             ("query", best.certified.screened.text, "the most useful of those tried"),
             ("budget", f"{self.budget:g} for the present", "the odds of any present state change by at most e^budget"),
             ("plan", f"{about}, age {plan.max_age}, {noise}", f"it {best.error.in_words}"),
@@ -258,8 +245,7 @@ def suggest(
     they explain readings that were set aside. Usefulness is measured on the readings; leakage is certified for a
     release at every tick, for ever. NotUsefulError, with what would help, where no plan is useful.
 
-    The proposal is derived from the readings and reveals something about them: it warns with PrivacyLeakWarning
-    unless they are declared public.
+    The proposal is derived from the readings, so they must be public: all of them, or those before `until`.
 
     Args:
         data: a file, a frame, an array, or `Readings`.
@@ -270,7 +256,7 @@ def suggest(
         of: the range of the readings, if it is known without them: means of readings are then proposed.
         fixed_step: keep the step of the readings; by default longer ones are tried.
         seconds: after about which the best so far is kept; an interrupt (Ctrl-C) keeps it as well.
-        public: the readings are public.
+        public: declares that the readings are public, which they must be.
         until: use only ticks that are over at this time, the public past; the commands release what follows.
         options: of the command line, with which the readings are read; the commands repeat them.
         progress: called with (what is tried, done, total).
@@ -282,7 +268,10 @@ def suggest(
     (True, True, 2)
     """
     if not public:
-        warnings.warn(PRIVACY, PrivacyLeakWarning, stacklevel=2)
+        raise InputError(
+            "data: not declared public, and a proposal made from private readings would reveal them without limit. "
+            "Declare what is public (public=True), or an older part of them (with until=), and release what follows"
+        )
     for name, number in (("budget", budget), ("event_limit", event_limit), ("seconds", seconds)):
         if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < float("inf"):
             raise InputError(f"{name}: {number!r} given; a positive number expected")
@@ -309,7 +298,6 @@ def suggest(
         queries=partial(_queries, query, of, len(readings.names)),
         abouts=("now", "then") if about is None else (about,),
         factors=FACTORS[:1] if fixed_step else FACTORS,
-        public=public,
         seconds=float(seconds),
         report=report,
         take_past=take_past,
@@ -319,7 +307,7 @@ def suggest(
         raise _not_useful(search)
     ends = None if until is None else str(until)
     plans = tuple(
-        ProposedPlan(one, float(budget), float(event_limit), public, tuple(options), ends) for one in search.certified
+        ProposedPlan(one, float(budget), float(event_limit), tuple(options), ends) for one in search.certified
     )
     return Suggestion(plans, float(budget), search.tried, search.interrupted)
 
