@@ -129,9 +129,11 @@ class Publisher:
         self._owns_ledger = not isinstance(ledger, Ledger)
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
         try:
-            if any(recorded.name == dataset for recorded in self.ledger.datasets()):
-                check_history(self.ledger, dataset)
-            self.ledger.register(dataset, self._terms(self.accountant, private_fits(plan.chain), limits))
+            try:
+                self.ledger.register(dataset, self._terms(self.accountant, private_fits(plan.chain), limits))
+            except LedgerConflictError:
+                check_history(self.ledger, dataset)  # says more if the recorded plan is one of version 0.2
+                raise
             self.estimates = ReleaseEstimates(plan, dataset=dataset, ledger=self.ledger, estimator=estimator)
             self.standing = Standing(self.ledger, dataset, plan=plan, accountant=self.accountant, grid=grid, times=kind)
         except BaseException:
