@@ -109,6 +109,23 @@ def test_a_learned_estimator_travels_with_the_plan_and_is_not_part_of_it(run, fa
     assert min(ticks) >= 150  # the public past is not published again
     assert "only with --past" in fails(*asked, "--until", "150")
     assert "no ticks follow 999" in fails(*again, "--until", "999")
+    other = tmp_path / "other.json"
+    run("plan", paper, "--about", "then", "--budget", "0.5", "--max-error", "0.2", "-o", other)
+    elsewhere = ("release", readings, "--plan", other, "--dataset", "f", "--ledger", tmp_path / "l.db", "-o", out)
+    assert f"made for the plan {tested.digest[:12]}" in " ".join(fails(*elsewhere, "--estimator", kept).split())
+    moved = json.loads(other.read_text()) | {"estimator": learned.to_dict()}
+    other.write_text(json.dumps(moved))
+    assert f"made for the plan {tested.digest[:12]}" in " ".join(fails(*elsewhere).split())
+
+
+def test_a_learned_estimator_goes_with_the_levels_of_a_schedule(run, paper, tmp_path):
+    readings, plan = tmp_path / "r.csv", tmp_path / "plan.json"
+    run("chain", "simulate", paper, "--steps", "200", "--seed", "1", "-o", readings)
+    run("plan", paper, "--budget", "2", "--horizon", "4", "--start", "150", "--past", readings, "--until", "150",
+        "-o", plan, "--anyway")  # fmt: skip
+    run("release", readings, "--plan", plan, "--dataset", "d", "--ledger", tmp_path / "l.db", "-o", tmp_path / "o.csv",
+        "--anyway")  # fmt: skip
+    assert json.loads(plan.read_text())["estimator"]["plan_digest"] == Plan.from_json(plan.read_text()).digest
 
 
 def test_a_release_that_is_hardly_worth_it_charges_nothing(run, fails, paper, tmp_path):

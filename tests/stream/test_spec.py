@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from csdp import Accountant, CoupledChain, Discretiser, Family, Mean, Plan
+from csdp import Accountant, CoupledChain, Discretiser, Family, Mean, Panel, Plan
 from csdp.chain.files import save_model
 from csdp.errors import CsdpError, InputError, NotUsefulError, PrivacyLeakWarning
+from csdp.publisher import learn_from_past
 from csdp.stream import Clock, FileSource, StreamSource
-from csdp.stream.from_spec import make_plan, open_stream, resolve_sequences
+from csdp.stream.from_spec import make_estimator, make_plan, open_stream, resolve_sequences
 from csdp.stream.mqtt import MqttSource
 from csdp.stream.spec import ExplicitPlan, PlanTarget, read_spec
 from csdp.stream.template import first_spec
@@ -389,3 +390,11 @@ class TestFirstSpec:
         found = read_spec(tmp_path / "stream.toml")
         assert set(found.sequences) == set(many)
         assert found.dataset == 'my "set"'
+
+
+def test_an_estimator_of_another_plan_is_refused_at_its_line(spec, tmp_path, chain):
+    past = Panel.from_states(chain.simulate(200, seed=1), names=chain.names)
+    learn_from_past(Plan(chain, Mean(), 2, 5.0), past).save(tmp_path / "estimator.json")
+    found = spec(("[clock]", '[estimate]\nfile = "estimator.json"\n\n[clock]'))
+    with pytest.raises(InputError, match=r"stream\.toml.*made for the plan .*learn_from_past"):
+        make_estimator(found, make_plan(found))
