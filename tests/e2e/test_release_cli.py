@@ -133,6 +133,7 @@ def test_twice_gives_the_same_bytes_and_no_new_charge(place, tmp_path, kind):
     head = heads(tmp_path / "ledger.db")
     output = release(place, tmp_path, place / "long.parquet", second).stdout
     assert "38 of 40 ticks of home published, 0 of them charged now" in output
+    assert "38 were recorded before: their numbers stay, whatever the readings are now" in output
     assert first.read_bytes() == second.read_bytes()
     certificates = [path.with_name(path.name + ".certificate.json").read_bytes() for path in (first, second)]
     assert certificates[0] == certificates[1]

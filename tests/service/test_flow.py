@@ -380,3 +380,28 @@ def test_pages_and_description(shared):
     assert "unsafe" not in page.headers["content-security-policy"]
     assert client.get("/../pyproject.toml").status_code == 404
     assert client.get("/%2e%2e/app.py").status_code == 404
+
+
+def test_a_snapshot_that_names_an_unknown_sequence_beside_known_ones_is_refused(served):
+    writer = served.client("writer")
+    wrong = {"time": 3, "values": {"s0": 1, "s1": 0, "cellar": 1}}
+    answer = writer.post(f"{URL}/snapshots", json=wrong)
+    assert answer.status_code == 422
+    assert "unknown sequence 'cellar'; the dataset has 's0', 's1'" in answer.json()["detail"]
+    headers = {"Content-Type": "application/x-ndjson"}
+    many = writer.post(f"{URL}/snapshots", content=lines(wrong, snapshot(0), wrong), headers=headers).json()
+    assert (many["accepted"], many["unreadable"]) == (1, 2)
+    assert [one.partition(";")[0] for one in many["reasons"]] == ["unknown sequence 'cellar'"]
+
+
+def test_readings_for_recorded_ticks_are_counted_after_a_restart(tmp_path):
+    spec = write_spec(tmp_path)
+    with serving(settings_of(tmp_path, specs=[spec])) as served:
+        hand_in(served.client("writer"), range(6))
+        before = released(served.client("reader"))
+    with serving(settings_of(tmp_path, specs=[spec])) as served:
+        writer = served.client("writer")
+        for tick in (3, 4):
+            assert writer.post(f"{URL}/snapshots", json=snapshot(tick)).json()["recorded"] == 1
+        assert "recorded" not in writer.post(f"{URL}/snapshots", json=snapshot(6)).json()
+        assert released(served.client("reader"))[: len(before)] == before

@@ -255,3 +255,33 @@ def test_any_messages_at_all(tmp_path_factory, messages):
     ticks = sink.ticks
     assert ticks == sorted(set(ticks))
     assert set(ticks) == set(published(folder))
+
+
+class TestWhatTheOperatorIsTold:
+    def test_unknown_sequences_beside_known_ones_are_named_once(self, tmp_path, caplog):
+        with running(tmp_path) as runner:
+            for time in (3, 4):
+                assert runner.ingest_snapshot({"kitchen": 1, "cellar": 0}, time=time) == "accepted"
+            assert runner.ingest_snapshot({"cellar": 0}, time=5) == "unknown"
+        (record,) = [one.getMessage() for one in caplog.records if "unknown" in one.getMessage()]
+        assert "unknown sequence 'cellar'; the dataset has 'hall', 'kitchen'" in record
+
+    def test_numbers_beyond_the_values_are_reported_and_leave_no_gap(self, tmp_path, caplog):
+        with running(tmp_path) as runner:
+            assert runner.ingest_snapshot({"hall": 7, "kitchen": -1}, time=3) == "accepted"
+            assert runner.ingest("hall", time=13, value=2) == "accepted"
+            assert runner.ingest("kitchen", time=13, value=0.6) == "accepted"
+            assert runner.status().fates["outside"] == 3
+        (record,) = [one.getMessage() for one in caplog.records if "beyond" in one.getMessage()]
+        assert "2 readings lay beyond the values of the chain's states, 0 to 1" in record
+
+    def test_readings_of_recorded_ticks_are_counted(self, tmp_path):
+        with running(tmp_path) as runner:
+            feed(runner, range(4))
+            first = runner.status()
+            assert first.published
+        with running(tmp_path) as runner:
+            fates = [runner.ingest("hall", time=10 * tick + 5, value=0) for tick in range(6)]
+            newest = first.last.tick
+            assert fates == ["recorded" if tick <= newest else "accepted" for tick in range(6)]
+            assert runner.status().past

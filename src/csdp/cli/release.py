@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from csdp.plan import Plan
     from csdp.publisher import Publisher, Release, Skipped
     from csdp.tables import Engine, EngineSource
+
+logging.getLogger("csdp.publisher").addHandler(logging.NullHandler())  # the command prints what it warns of
 
 #: Number of outputs above which an engine writes a long table, with one row per tick and output.
 WIDE = 1000
@@ -230,7 +233,12 @@ def release(
             count = _write_series(releases, skipped, publisher, book, readings, out, wide=wide)
             certificate = certify(publisher, book, skipped=skipped)
             files.write_json(certificate_path, certificate.to_dict())
-        counts = {"published": count, "charged_now": publisher.charged, "ticks": len(readings.ticks)}
+        counts = {
+            "published": count,
+            "charged_now": publisher.charged,
+            "recorded": publisher.recorded,
+            "ticks": len(readings.ticks),
+        }
     absent: Counter[str] = Counter(skip.why for skip in skipped)
     counts |= {"held": absent["held"], "lost": absent["lost"]}
     if form == "json":
@@ -429,6 +437,10 @@ def _print_release(certificate: Certificate, out: Path, certificate_path: Path, 
         f"wrote {out}: {counts['published']:,} of {counts['ticks']:,} ticks of {printable(certificate.dataset)} "
         f"published, {counts['charged_now']:,} of them charged now"
     ]
+    if counts["recorded"]:
+        lines.append(
+            f"  {counts['recorded']:,} were recorded before: their numbers stay, whatever the readings are now"
+        )
     without_output = certificate.counts["without_output"].items()
     print_lines([*lines, *(f"  {ticks:,} without output: {reason}" for reason, ticks in without_output)])
     print_guarantees(certificate)

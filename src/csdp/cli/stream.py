@@ -140,11 +140,12 @@ def summarise_status(status: Status) -> str:
     last = "" if status.last is None else f", last tick {status.last.tick}, epsilon_s {status.last.epsilon_s:.4g}"
     without = f", {status.skipped:,} ticks without output" if status.skipped else ""
     reason = f" ({status.reason})" if status.skipped and status.reason else ""
+    past = f"; {status.past:,} ticks were recorded before: their numbers stay as they are" if status.past else ""
     times = "; ages are what the timestamps say" if status.times == "data" else ""
     trouble = f"; {status.trouble}" if status.trouble else ""
     return (
         f"{status.dataset}: {status.published:,} published{last}{without}{reason}; messages: {counts or 'none'}"
-        f"{times}{trouble}"
+        f"{past}{times}{trouble}"
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -63,10 +63,14 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Batch(Displayed):
-    """The releases of a panel, and its ticks without one."""
+    """The releases of a panel, and its ticks without one.
+
+    `recorded`: releases that were on record before, whose numbers do not come from these readings.
+    """
 
     releases: tuple[Release, ...]
     skipped: tuple[Skipped, ...]
+    recorded: int = field(default=0, compare=False)
 
     def __iter__(self) -> Iterator[Release]:
         return iter(self.releases)
@@ -75,7 +79,8 @@ class Batch(Displayed):
         return len(self.releases)
 
     def __repr__(self) -> str:
-        return f"Batch({len(self.releases):,} releases, {len(self.skipped):,} ticks without one)"
+        recorded = f" ({self.recorded:,} recorded before)" if self.recorded else ""
+        return f"Batch({len(self.releases):,} releases{recorded}, {len(self.skipped):,} ticks without one)"
 
 
 def check_options(on_refusal: str, wait: float) -> None:

@@ -8,9 +8,11 @@ depends on the plan, the ticks and which readings were missing, never on a value
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -43,6 +45,8 @@ from csdp.publisher.standing import (
     describe_guarantee,
 )
 from csdp.publisher.turns import in_turn, new_turn
+
+log = logging.getLogger("csdp.publisher")
 
 OnRefusal = Literal["raise", "skip"]
 
@@ -119,6 +123,7 @@ class Publisher:
         limits = check_limits(PrivacyLimits(budget, event_limit, lifetime_limit))
         self.accountant = Accountant(plan)
         self.charged = 0  #: ticks that this publisher itself has charged
+        self.recorded = 0  #: ticks that were recorded before, whose numbers it has returned as they are
         self._on_refusal = on_refusal
         self._wait = float(wait)
         self._turn = new_turn()
@@ -226,7 +231,9 @@ class Publisher:
             if state is not None and skip is None:
                 ready[tick] = state
                 continue
-            outcome = self._published_at(tick) or skip
+            published = self._published_at(tick)
+            self.recorded += published is not None
+            outcome = published or skip
             if outcome is None:
                 raise LedgerConflictError(
                     f"tick {tick} is not after tick {self._observed} and was not published; ticks must come in order"
@@ -276,6 +283,9 @@ class Publisher:
     ) -> Batch:
         """Publish every tick of a panel (or another aged source) that the limits allow.
 
+        A tick that was published before keeps its recorded number, whatever the readings are now: the ledger holds no
+        readings to compare them with. `Batch.recorded` and a warning in the log say how many there were.
+
         Args:
             source: the readings.
             environments: those of the plan's public series, as far as they are known (see `tell`): by tick, or for a
@@ -295,21 +305,33 @@ class Publisher:
         counts = sources.read_counts(aged, self.plan, [tick for tick, _ in ready])
         prepare_draws(len(ready))
         releases: list[Release] = []
-        together = sources.chunk_size(self.plan)
-        for start in range(0, len(ready), together):
-            chunk = ready[start : start + together]
-            requests = self._rule.list_requests(chunk, aged, self._series, counts)
-            draw = partial(sources.draw_outputs, self.plan, aged, dict(chunk), self._randomness, counts=counts)
-            try:
-                self._publish_together(requests, draw, on_wait, releases=releases, skipped=skipped)
-            finally:
-                if each is not None:
-                    for release in sorted(releases, key=lambda r: r.tick):
-                        each(release)
-                    releases.clear()
-            if progress is not None:
-                progress(min(start + together, len(ready)), len(ready))
-        return Batch(tuple(sorted(releases, key=lambda r: r.tick)), tuple(sorted(skipped, key=lambda r: r.tick)))
+        together, before = sources.chunk_size(self.plan), self.recorded
+        try:
+            for start in range(0, len(ready), together):
+                chunk = ready[start : start + together]
+                requests = self._rule.list_requests(chunk, aged, self._series, counts)
+                draw = partial(sources.draw_outputs, self.plan, aged, dict(chunk), self._randomness, counts=counts)
+                try:
+                    self._publish_together(requests, draw, on_wait, releases=releases, skipped=skipped)
+                finally:
+                    if each is not None:
+                        for release in sorted(releases, key=lambda r: r.tick):
+                            each(release)
+                        releases.clear()
+                if progress is not None:
+                    progress(min(start + together, len(ready)), len(ready))
+        finally:
+            recorded = self.recorded - before
+            if recorded:
+                log.warning(
+                    "%s: %d of %d ticks were recorded before; their recorded numbers are returned, whatever the "
+                    "readings are now",
+                    self.dataset,
+                    recorded,
+                    len(ready),
+                )
+        by_tick = attrgetter("tick")
+        return Batch(tuple(sorted(releases, key=by_tick)), tuple(sorted(skipped, key=by_tick)), recorded)
 
     def _publish_together(
         self,
@@ -325,6 +347,7 @@ class Publisher:
         answers, refusal = self._reserve(requests, durable=durable)
         recorded = [answer for answer in answers if isinstance(answer, Published)]
         releases.extend(map(Release.of, recorded))
+        self.recorded += len(recorded)
         granted = [answer for answer in answers if isinstance(answer, Reserved)]
         try:
             outputs = draw([one.tick for one in granted])
@@ -344,6 +367,7 @@ class Publisher:
             waited, absent = admission.wait_for_outputs(self.ledger, self.dataset, query, others, self._wait, on_wait)
             releases += waited
             skipped += absent
+            self.recorded += len(waited)
         if refusal is not None:
             raise refusal
 

@@ -171,7 +171,7 @@ class ServedDataset:
 
     # ---- taking in -------------------------------------------------------------------------------------------------
 
-    async def ingest(self, body: bytes, *, many: bool) -> dict[str, int]:
+    async def ingest(self, body: bytes, *, many: bool) -> dict[str, Any]:
         """Take in the body of a request, here or in the process that publishes the dataset."""
         thread = self.publisher_thread
         if thread is None:
@@ -186,7 +186,7 @@ class ServedDataset:
             box.clear()
             raise busy_problem("the dataset is busy; send it again a little later", seconds=5) from None
 
-    async def _forward(self, body: bytes, *, many: bool) -> dict[str, int]:
+    async def _forward(self, body: bytes, *, many: bool) -> dict[str, Any]:
         """Hand a body to the process that publishes the dataset, and wait only as long as that process is alive."""
         seconds = self._settings.work_seconds
         answer = asyncio.ensure_future(self._socket.ask({"op": "ingest", "many": many}, body, seconds=seconds))

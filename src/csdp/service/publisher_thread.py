@@ -18,7 +18,7 @@ from csdp.ledger import Lease
 from csdp.plan import Plan
 from csdp.publisher import Release, Skipped
 from csdp.service import Settings
-from csdp.service.responses import HttpProblem, error_place
+from csdp.service.responses import MESSAGE_COUNTS, HttpProblem, error_place
 from csdp.stream import Alarm, Bad, Runner, Snapshot, run
 from csdp.stream.from_spec import open_runner, open_source
 from csdp.stream.messages import Fate, decode_message
@@ -32,7 +32,19 @@ _SOURCES = ("file", "mqtt")
 #: Messages between two publications: closed ticks are published before more memory is used.
 _BATCH = 64
 #: The count that a writer sees for what became of a message; all others are "accepted".
-_COUNTS: dict[Fate, str] = {"late": "late", "ahead": "ahead", "unknown": "unreadable", "undated": "unreadable"}
+_COUNTS: dict[Fate, str] = {
+    "late": "late",
+    "ahead": "ahead",
+    "recorded": "recorded",
+    "unknown": "unreadable",
+    "undated": "unreadable",
+}
+#: Reasons that an answer lists, and the one of a message without a name or a time that could be used.
+_REASONS = 8
+_UNUSABLE = (
+    "no sequence of this dataset in it, not as many values as it has sequences, or a time that is no timestamp "
+    "(seconds since 1970, or ISO; a dataset whose times count ticks declares times = 'data')"
+)
 #: Seconds after which one publication under way counts as stuck.
 _STUCK = 10.0
 
@@ -50,10 +62,11 @@ class _Body:
     box: list[bytes]
     many: bool
     settings: Settings
-    #: How many messages were accepted (their tick was open, whatever their values), late, ahead, or unreadable.
-    counts: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "late": 0, "ahead": 0, "unreadable": 0})
+    #: How many messages were accepted (their tick was open), taken in for a recorded tick, late, ahead, or unreadable.
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(MESSAGE_COUNTS, 0))
+    reasons: list[str] = field(default_factory=list)  #: which unknown sequences snapshots named, each once
     problem: Exception | None = None
-    future: Future[dict[str, int]] = field(default_factory=Future)
+    future: Future[dict[str, Any]] = field(default_factory=Future)
 
     def split(self) -> list[bytes]:
         """The messages; none where nobody waits any more, or with a problem."""
@@ -72,7 +85,14 @@ class _Body:
         if self.future.running() and self.problem is not None:
             self.future.set_exception(self.problem)
         elif self.future.running():
-            self.future.set_result(self.counts)
+            counts: dict[str, Any] = {name: n for name, n in self.counts.items() if n or name != "recorded"}
+            self.future.set_result(counts | ({"reasons": self.reasons} if self.reasons else {}))
+
+    def refuse(self, kind: str, why: str) -> None:
+        """Count a message that is not taken in; one that was sent alone is refused with a problem."""
+        self.counts["unreadable"] += 1
+        if not self.many:
+            self.problem = HttpProblem(422, kind, why)
 
 
 class PublisherThread:
@@ -133,22 +153,21 @@ class PublisherThread:
         """Hand some messages to the runner, count them, and publish the ticks that they close."""
         for body, line in lines:
             message = decode_message(line)
-            if not body.many and isinstance(message, Bad):
-                detail = f"{message.why}; a snapshot is {{'time': ..., 'values': {{name: number}}}}"
-                body.problem = HttpProblem(422, "unreadable", detail)
+            if isinstance(message, Bad):
+                self.runner.accept(message)
+                body.refuse("unreadable", f"{message.why}; a snapshot is {{'time': ..., 'values': {{name: number}}}}")
+                continue
+            if unknown := self.runner.describe_unknown(message):
+                body.refuse("unknown", unknown)
+                body.reasons += [unknown] if unknown not in body.reasons and len(body.reasons) < _REASONS else []
                 continue
             fate = self.runner.accept(message)
             # Form, names and times decide, never a value: a reading without a number is a gap, not an error.
-            malformed = isinstance(message, Bad) or (fate == "bad" and isinstance(message, Snapshot))
-            count = "unreadable" if malformed else _COUNTS.get(fate, "accepted")
-            if not body.many and count == "unreadable":
-                body.problem = HttpProblem(
-                    422,
-                    "unknown",
-                    "no sequence of this dataset in it, not as many values as it has sequences, or a time that is no "
-                    "timestamp (seconds since 1970, or ISO; a dataset whose times count ticks declares times = 'data')",
-                )
-            body.counts[count] += 1
+            count = "unreadable" if fate == "bad" and isinstance(message, Snapshot) else _COUNTS.get(fate, "accepted")
+            if count == "unreadable":
+                body.refuse("unknown", _UNUSABLE)
+            else:
+                body.counts[count] += 1
         self.runner.settle()
 
     def maintain(self) -> None:
@@ -200,7 +219,7 @@ class PublisherThread:
 
     # ---- any thread ------------------------------------------------------------------------------------------------
 
-    def ingest(self, box: list[bytes], *, many: bool, settings: Settings) -> Future[dict[str, int]]:
+    def ingest(self, box: list[bytes], *, many: bool, settings: Settings) -> Future[dict[str, Any]]:
         """Take in the body of a request when it is its turn, and publish the ticks that it closes; see `_Body`.
 
         Bodies that wait have their turn together: their ticks are charged together, and recorded together.

@@ -206,13 +206,23 @@ class DatasetInfo(Record):
     budgets: list[float] = Field(description="Budgets to choose from while it runs; empty where the limits are fixed")
 
 
+#: The counts of an answer to messages; `reasons` comes beside them.
+MESSAGE_COUNTS = ("accepted", "late", "ahead", "unreadable", "recorded")
+
+
 class Counts(Record):
     """Messages by what became of them, which depends on form, names and times only."""
 
     accepted: int = Field(description="Messages of an open tick, whatever their values were")
     late: int = Field(description="Their tick was closed already")
     ahead: int = Field(description="Their time lies too far ahead: of the wall clock, or of most sequences")
-    unreadable: int = Field(description="No message, or of no sequence of this dataset")
+    unreadable: int = Field(
+        description="No message, of no sequence of this dataset, or of an unknown one beside others"
+    )
+    recorded: int = Field(
+        0, description="Taken in for later releases; the number of their tick was recorded before, and stays"
+    )
+    reasons: list[str] = Field([], description="Unknown sequences that refused snapshots named, at most 8 times")
 
 
 class ReleaseInfo(Record):

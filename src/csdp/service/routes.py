@@ -213,8 +213,9 @@ async def ingest(request: Request, name: DatasetName, service: Shared, _: Writer
     """One snapshot as `application/json`, or many messages, one JSON object per line, as `application/x-ndjson`:
     snapshots, or single readings `{"time", "sequence", "value"}`.
 
-    The answer counts messages by form, names and times; it never depends on a value. An accepted message is in memory
-    (see `state_file`): after a crash send again what was not yet published, duplicates do no harm.
+    The answer counts messages by form, names and times; it never depends on a value. A snapshot that names an unknown
+    sequence is refused as a whole. An accepted message is in memory (see `state_file`): after a crash send again what
+    was not yet published, duplicates do no harm.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in {"application/json", "application/x-ndjson"}:
@@ -223,9 +224,9 @@ async def ingest(request: Request, name: DatasetName, service: Shared, _: Writer
     with service.pending.reserve() as reserve:
         body = await read_body(request, reserve, limit=settings.max_body, seconds=settings.body_seconds)
         counts = await service.datasets[name].ingest(body, many=kind == "application/x-ndjson")
-    for fate, count in counts.items():
-        if count:
-            service.metrics.messages.labels(name, fate).inc(count)
+    for fate in responses.MESSAGE_COUNTS:
+        if counts.get(fate):
+            service.metrics.messages.labels(name, fate).inc(counts[fate])
     return JsonResponse(counts)
 
 

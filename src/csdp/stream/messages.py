@@ -74,8 +74,10 @@ def keep_message(message: Message) -> Message:
 
 #: What became of a message. "missing": an announced gap; "bad": no finite number, or no message at all; "duplicate":
 #: the tick has a reading of this sequence that is as new; "late": its tick is closed; "ahead": its time is too far
-#: ahead; "undated": its time is no timestamp where there must be one; "unknown": no sequence has its name.
-Fate = Literal["accepted", "missing", "duplicate", "late", "ahead", "undated", "unknown", "bad"]
+#: ahead; "undated": its time is no timestamp where there must be one; "unknown": no sequence has its name; "recorded":
+#: taken in for later releases, its tick has a recorded number, which stays; "outside": a number beyond the values of
+#: the chain's states, which counts as the nearest.
+Fate = Literal["accepted", "missing", "duplicate", "late", "ahead", "undated", "unknown", "bad", "recorded", "outside"]
 
 
 def decode_message(payload: bytes, *, sequence: str | None = None) -> Message:
@@ -192,11 +194,13 @@ class ToStates(Protocol):
 
 
 class Nearest:
-    """The state whose declared value is nearest; readings beyond the last value belong to it.
+    """The state whose declared value is nearest. `is_outside` says which readings lie beyond all of them.
 
     >>> nearest = Nearest(np.array([[0.0, 1.0], [0.0, 10.0], [0.0, 10.0], [0.0, 1.0]]))
     >>> nearest.states_of(np.array([0.9, 4.0, 99.0, np.nan])).tolist()
     [1, 0, 1, -1]
+    >>> nearest.is_outside(np.array([2, 3]), np.array([99.0, np.nan])).tolist()
+    [True, False]
     """
 
     categories: tuple[str, ...] | None = None
@@ -208,6 +212,14 @@ class Nearest:
         self._order = np.argsort(values, axis=1)
         levels = np.take_along_axis(values, self._order, axis=1)
         self._middle = (levels[:, 1:] + levels[:, :-1]) / 2
+        # Declared values were put on a lattice (2^-21 of the largest); nothing else is forgiven.
+        tolerance = 1e-5 * float(np.abs(values).max(initial=0.0))
+        self._low, self._high = levels[:, 0] - tolerance, levels[:, -1] + tolerance
+        self.bounds = float(levels.min()), float(levels.max())  #: the least and the largest value of any sequence
+
+    def is_outside(self, sequences: npt.NDArray[np.intp], readings: Floats) -> npt.NDArray[np.bool_]:
+        """Which readings of some sequences lie beyond their values; a missing one (NaN) does not."""
+        return np.asarray((readings < self._low[sequences]) | (readings > self._high[sequences]))
 
     def states_of(self, snapshot: Floats) -> npt.NDArray[Any]:
         """The nearest state of each reading."""

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp.arrays import Floats
 from csdp.clock import Clock, Mark, Time, check_time
 from csdp.computation import FunctionComputation
 from csdp.errors import InputError, LedgerTermsError, SeriesConflictError
@@ -47,6 +48,8 @@ log = logging.getLogger("csdp.stream")
 #: The states of a tick, and what the publisher takes of it.
 Taken = tuple[npt.NDArray[np.int16], npt.NDArray[Any]]
 
+#: Names that a message lists, and messages with unknown names that the operator is told of.
+_LISTED = 8
 #: Outcomes that `Runner.recent` holds.
 RECENT = 100
 #: Most ticks that are charged and recorded together, and that a crash in between loses.
@@ -116,6 +119,8 @@ class Runner:
             if states is None
             else messages.check_states(states, chain_order, plan.model)
         )
+        # The values of the chain's states, where readings are such values.
+        self._values = self._states if isinstance(self._states, Nearest) and plan.query.of_states else None
         self._delivery: Delivery | None = None
         if sink is not None:
             self._delivery = Delivery(sink, ledger, dataset=publisher.dataset, query=plan.query.name, clock=clock)
@@ -137,6 +142,7 @@ class Runner:
             charged=self._newest_charged,
         )
         self._fates: Counter[Fate] = Counter()
+        self._unknown: list[str] = []  # words on unknown names that the operator was told
         self._published = self._skipped = self._past = 0
         self._last: Release | None = None
         self._reason = ""
@@ -178,6 +184,10 @@ class Runner:
             message, told = tell_series(self.publisher, self.clock, message)
             fate = told or self._place(message)
             self._fates[fate] += 1
+            unknown = self.describe_unknown(message)
+            if unknown and unknown not in self._unknown and len(self._unknown) < _LISTED:
+                self._unknown.append(unknown)
+                log.warning("%s: %s", self.publisher.dataset, unknown)
             return fate
 
     def _place(self, message: Message) -> Fate:
@@ -197,12 +207,56 @@ class Runner:
         if verdict != "open":
             return verdict
         tick = self.clock.tick(message.time)
-        if isinstance(message, Snapshot):
-            return self._put_many(tick, sequences, message)
+        if isinstance(message, Reading):
+            return self._put_one(tick, sequences, message)
+        return self._put_many(tick, sequences, message)
+
+    def _put_one(self, tick: int, sequences: npt.NDArray[np.intp], message: Reading) -> Fate:
+        """Store the value of a reading, where it is usable."""
         value = to_number(message.value, self._states.categories)
         if value is None or np.isnan(value):
             return "bad" if value is None else "missing"
-        return "accepted" if self._open.put(tick, int(sequences[0]), message.time, value) else "duplicate"
+        self._count_outside(sequences, np.array([value]))
+        return self._stored(tick) if self._open.put(tick, int(sequences[0]), message.time, value) else "duplicate"
+
+    def _count_outside(self, sequences: npt.NDArray[np.intp], readings: Floats) -> None:
+        """Count readings beyond the values of the chain's states, and warn the operator at 1, 10, 100, ... of them.
+
+        They count as the nearest state: refusing one would leave a gap, which shows its value to everyone.
+        """
+        before = self._fates["outside"]
+        self._fates["outside"] += 0 if self._values is None else int(self._values.is_outside(sequences, readings).sum())
+        if len(str(self._fates["outside"])) > len(str(before)) or (not before and self._fates["outside"]):
+            low, high = self._values.bounds if self._values is not None else (0.0, 0.0)
+            log.warning(
+                "%s: %d readings lay beyond the values of the chain's states, %g to %g, and count as the nearest one. "
+                "Send values of these states (null if one is missing), or give the dataset a discretiser. "
+                "This is private",
+                self.publisher.dataset,
+                self._fates["outside"],
+                low,
+                high,
+            )
+
+    def _stored(self, tick: int) -> Fate:
+        """What became of a reading that is stored: later releases may rest on it although its own tick is recorded."""
+        return "accepted" if self._charged is None or tick > self._charged else "recorded"
+
+    def describe_unknown(self, message: Message) -> str:
+        """Words for the names in a snapshot that no sequence has, beside names of sequences; empty where all are known.
+
+        Names alone: where not one of them is known, they may be something else than names.
+        """
+        if not isinstance(message, Snapshot) or not isinstance(message.values, Mapping):
+            return ""
+        series = getattr(self.publisher.plan.model, "series", None)
+        unknown = [str(name) for name in message.values if name not in self._index and name != series]
+        if not unknown or len(unknown) == len(message.values):
+            return ""
+        given, known = (
+            ", ".join(map(repr, names[:_LISTED])) + ", ..." * (len(names) > _LISTED) for names in (unknown, self.names)
+        )
+        return f"unknown sequence {given}; the dataset has {known}. Name the sequences as the dataset does"
 
     def _find_sequences(self, message: Reading | Snapshot) -> npt.NDArray[np.intp] | Fate:
         """The numbers of the sequences that a message is about, in the order of its values; or why it has none.
@@ -234,8 +288,9 @@ class Runner:
         usable = ~np.isnan(readings)
         if not usable.any():
             return "missing"
+        self._count_outside(sequences[usable], readings[usable])
         stored = self._open.put_many(tick, sequences[usable], snapshot.time, readings[usable])
-        return "accepted" if stored else "duplicate"
+        return self._stored(tick) if stored else "duplicate"
 
     def _go_back(self, mark: Mark) -> None:
         """Open the ticks again that a wrong clock closed too early, except those that were charged."""
