@@ -75,8 +75,8 @@ def keep_message(message: Message) -> Message:
 #: What became of a message. "missing": an announced gap; "bad": no finite number, or no message at all; "duplicate":
 #: the tick has a reading of this sequence that is as new; "late": its tick is closed; "ahead": its time is too far
 #: ahead; "undated": its time is no timestamp where there must be one; "unknown": no sequence has its name; "recorded":
-#: taken in for later releases, its tick has a recorded number, which stays; "outside": a number beyond the values of
-#: the chain's states, which counts as the nearest.
+#: accepted, for later releases: its own tick has a recorded number, which stays; "outside": a number beyond the values
+#: of the chain's states, which counts as the nearest.
 Fate = Literal["accepted", "missing", "duplicate", "late", "ahead", "undated", "unknown", "bad", "recorded", "outside"]
 
 

@@ -184,6 +184,7 @@ class Runner:
             message, told = tell_series(self.publisher, self.clock, message)
             fate = told or self._place(message)
             self._fates[fate] += 1
+            self._fates["accepted"] += fate == "recorded"
             unknown = self.describe_unknown(message)
             if unknown and unknown not in self._unknown and len(self._unknown) < _LISTED:
                 self._unknown.append(unknown)
