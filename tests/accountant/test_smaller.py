@@ -107,13 +107,12 @@ def test_ages_that_no_metric_state_can_follow_take_the_smaller_too() -> None:
     assert own == min(alone)
 
 
-def test_a_clock_takes_the_smaller_at_every_phase() -> None:
+def test_a_clock_takes_the_smaller() -> None:
     chains = [ring(6, 0.8, p, 0.3, "forward") for p in (0.3, 0.4)]
     chain = csdp.EnvironmentChain(chains, cycle=(0, 1))
     own, *alone = by_kind(csdp.Plan(chain, csdp.Mean(), 1, 0.1))
-    certified, *others = (each.by_phase(each.history(3)) for each in (own, *alone))
-    assert len(certified) == 2
-    assert certified == pytest.approx(np.minimum(*others), rel=1e-12)
+    certified, *others = (each.after(3).epsilon for each in (own, *alone))
+    assert certified == pytest.approx(min(others), rel=1e-12)
 
 
 def test_a_change_of_plan_goes_on_from_both_states() -> None:

@@ -36,7 +36,7 @@ SHORT = ("--public", "--query", "mean", "--seconds", "1")
 def test_from_a_file_to_a_release_and_a_report(run, readings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run("suggest", readings.name, *SHORT, "-o", "start")
-    for what in ("states", "chain", "fit", "query", "budget", "plan", "event limit", "estimate"):
+    for what in ("states", "chain", "model", "query", "budget", "plan", "event limit", "estimate"):
         assert f"│ {what} " in result.stdout
     folder = tmp_path / "start" / "1"
     plan = Plan.from_json((folder / "plan.json").read_text())
@@ -109,7 +109,7 @@ def test_the_commands_read_the_readings_as_they_were_read_here(run, irregular, u
 def test_longer_steps_of_the_past_are_those_of_the_commands():
     """The last of the longer ticks is not over at the end of the past, and none of its readings are used."""
     readings = Readings.from_array(np.random.default_rng(1).normal(size=(400, 1)))
-    layout = FittedLayout(readings, Layout(4, 2), public=True, strict=True, take_past=lambda every: every.split(303)[0])
+    layout = FittedLayout(readings, Layout(4, 2), strict=True, take_past=lambda every: every.split(303)[0])
     expected = coarsen(readings, 4).split(303)[0]
     assert layout.readings.ticks.tolist() == expected.ticks.tolist() == list(range(75))
     np.testing.assert_array_equal(layout.readings.readings, expected.readings)

@@ -98,9 +98,8 @@ def test_the_printed_address_shows_numbers_as_they_come(live_demo, opened, size,
         expect(page.locator("#live .legend li").filter(has_text=name).first).to_be_visible()
     assert page.locator("#series-chart circle.published").count() > 0
     assert page.locator("#series-chart path.nodata").count() == 1
-    said = page.locator("#live .heading p").all_inner_texts()
-    assert said[0].startswith("MODEL REJECTED by its public past")
-    assert said[1].startswith("The estimate removes ")
+    assert page.inner_text("#live-doubt").startswith("MODEL REJECTED by its public past")
+    assert page.inner_text("#live-worth").startswith("The estimate removes ")
     assert re.fullmatch(r"\d+ %", page.inner_text("#tile-belief"))
     expect(page.locator("#replay")).to_contain_text("2013")
     assert page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"]

@@ -94,12 +94,14 @@ def test_older_numbers_tell_less_and_the_least_delays_are_found(flights_demo):
     assert study.late.ceiling <= LATE_BUDGETS[0]
 
 
-def test_it_says_which_checks_the_model_fails(flights_demo):
+def test_it_says_that_the_flights_reject_the_model(flights_demo):
     study = flights_demo.study
     assert study.chain.fitted.readings_check == "passed"  # late or not is all that is published
-    assert not study.quality.homogeneity.passed
-    assert "fails some of its own checks" in lead(study)
-    assert "the year is not alike throughout" in lead(study)
+    assert study.now.plan.verdict.status == "rejected"
+    assert "The flights do not accept the model" in lead(study)
+    assert study.now.certificate.promises[0].name == "event"
+    share = (flights_demo.files[0].parent / "share.html").read_text(encoding="utf-8")
+    assert share.index("the second half moves differently from the first") < share.index("<h1>")
 
 
 def test_the_summary_is_what_the_page_says(flights_demo):

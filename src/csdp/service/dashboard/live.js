@@ -64,9 +64,10 @@ export class LiveView {
     const what = `${query[0].toUpperCase()}${query.slice(1)} of ${whom}`;
     const { estimate } = this.#dataset;
     const { model } = this.#dataset;
-    byId("live-verdict").className = reliable(model) ? "lead" : "note";
-    say("live-verdict", reliable(model) ? model.words
-      : `${model.words} Rely on the level of a single reading: it holds under any model.`);
+    show("live-doubt", !reliable(model));
+    say("live-doubt", `${model.words} Rely on the level of a single reading: it holds under any model.`);
+    show("live-verdict", reliable(model));
+    say("live-verdict", model.words);
     say("live-worth", estimate === null ? "" : estimate.words);
     const removed = estimate?.usefulness ?? null;
     say("tile-worth", removed === null ? "–" : `${Math.max(0, Math.floor(100 * removed))} %`);
