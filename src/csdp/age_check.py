@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
-from csdp.arrays import Floats
+from csdp.arrays import Floats, freeze
 from csdp.bounds.observed import observed_leakage
 from csdp.bounds.result import as_text
 from csdp.chain import EnvironmentChain, Evidence, Model, Verdict
-from csdp.chain.evidence import count_lag
+from csdp.chain.evidence import Counts, count_lag
 from csdp.computation import FoldComputation
 
 #: Chance that a right model is rejected, over all sequences and ages of a plan.
@@ -74,6 +75,11 @@ def _expected(model: Model, members: list[int], parts: Floats, exponent: float, 
         return np.zeros(len(members))
     if isinstance(model, EnvironmentChain) and model.series is not None:  # what the series explains is unknown here
         return np.full(len(members), np.inf)
+    return observed_leakage(_simulated_counts(model, age)[members], parts, exponent, lag=age, level=None)
+
+
+@lru_cache(maxsize=64)
+def _simulated_counts(model: Model, age: int) -> Counts:
+    """The transitions of a simulation over one lag; kept, because a search asks for many noise levels."""
     ticks = max(20 * age, min(_SIMULATED, _MOST_READINGS // model.sequences))
-    counts = count_lag(model.simulate(ticks, seed=0)[:, members], model.states, age)
-    return observed_leakage(counts, parts, exponent, lag=age, level=None)
+    return freeze(count_lag(model.simulate(ticks, seed=0), model.states, age))
