@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,8 @@ from csdp.accountant import components
 from csdp.groups import PerGroup
 from csdp.plan import Plan
 from csdp.schedule import Schedule
+
+logging.getLogger("csdp.publisher").addHandler(logging.NullHandler())  # histories publish recorded ticks again
 
 NAMES = ("ash", "birch", "cedar")
 
