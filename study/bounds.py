@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import csdp
-from study import drawing
+from study import baselines, drawing
 from study.record import Chapter, Claim, Finding, format_list, format_range
 from study.setting import MEAN, leak, pair
 
@@ -98,7 +98,7 @@ def _lemma_claims() -> list[Claim]:
     coins = csdp.CoupledChain(np.eye(2), [[0.5, 0.5], [0.5, 0.5]])
     fresh, aged = leak(coins, 0, 1.0), leak(coins, 1, 200.0)
     apart = csdp.CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]])
-    adp = [csdp.baselines.AgeDP(age=age).calibrate(apart, MEAN, scale=0.5).epsilon for age in range(3)]
+    adp = [baselines.AgeDP(age=age).calibrate(apart, MEAN, scale=0.5).epsilon for age in range(3)]
     exact = [leak(apart, age, 1.0) for age in range(3)]
     return [
         Claim(

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import csdp
-from study import drawing
+from study import baselines, drawing
 from study.record import Chapter, Claim, Finding, format_list, format_percent, is_close
 from study.setting import MEAN, MIXED, correlation, leak, level_for, pair, printed_leakage
 
@@ -36,7 +36,7 @@ def fresh_level(target: float) -> float:
 def printed_values(target: float) -> dict[str, float]:
     """What each method's leakage is by the formulas in the paper."""
     level, alone = aged_level(target), correlation(1.0, AGE)
-    fresh = csdp.baselines.get("ddp-liu").calibrate(pair(OWN), MEAN, scale=0.5 / fresh_level(target))
+    fresh = baselines.get("ddp-liu").calibrate(pair(OWN), MEAN, scale=0.5 / fresh_level(target))
     return {
         "CSDP": printed_leakage(OWN, AGE, level),
         "CSDP without d(2)": correlation(OWN, AGE) * level,
@@ -199,7 +199,7 @@ def _extension_claims() -> list[Claim]:
     cut = csdp.leakage(pair(OWN), each, ages=1, epsilon_c=1.0).epsilon
     whole = leak(pair(OWN), 1, 1.0)
     lengths = (10, 100, 1_000)
-    quilts = [csdp.baselines.markov_quilt_scale(pair(1.0).subchain([0]), length=n, epsilon=1.0) for n in lengths]
+    quilts = [baselines.markov_quilt_scale(pair(1.0).subchain([0]), length=n, epsilon=1.0) for n in lengths]
     return [
         Claim(
             name="pufferfish-hard",

@@ -22,7 +22,7 @@ CHAPTERS = (
     "ages",
     "continual",
     "real",
-    "baselines",
+    "methods",
 )
 
 _HEAD = """# Reproduction

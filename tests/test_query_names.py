@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp import baselines, estimate
+from csdp import estimate
 from csdp.errors import InputError
 
 CHAIN = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -30,13 +30,11 @@ CALLS = {
     "optimal_plan": lambda q: csdp.optimal_plan(CHAIN, q, ages=1, budget=0.5, event_limit=2.0),
     "dynamic_plan": lambda q: csdp.dynamic_plan(CHAIN, q, ages=1, budget=0.2, horizon=2).plan,
     "mse": lambda q: csdp.mse(CHAIN, q, ages=1, epsilon_c=1.0),
-    "compare": lambda q: csdp.compare(CHAIN, q, budget=0.2, max_age=1, length=2).to_dict(),
     "audit": lambda q: csdp.audit(mechanism, CHAIN, q, ages=1, epsilon_c=1.0, samples=400, seed=1),
     "estimate.moments": lambda q: estimate.moments(CHAIN, q, ages=[1, 1]).cross.tolist(),
     "estimate.linear_estimator": lambda q: estimate.linear_estimator(CHAIN, q, ages=[1, 1]).expected(0.1),
     "estimate.model_estimator": lambda q: estimate.model_estimator(CHAIN, q, age=1).expected(0.1),
     "estimate.BayesFilter": lambda q: estimate.BayesFilter(CHAIN, q, age=1, scale=0.5)._answers.tolist(),
-    "baselines.LaplaceDP": lambda q: baselines.LaplaceDP().calibrate(CHAIN, q, epsilon=1.0).to_dict(),
 }
 
 
@@ -60,7 +58,7 @@ def test_no_public_function_with_a_query_is_left_out():
             if callable(found) and "query" in inspect.signature(found).parameters and name != "PerGroup":
                 takers.add(prefix + name)
     takers.discard("estimate.mse")  # the same function as csdp.mse
-    assert takers == set(CALLS) - {"baselines.LaplaceDP"}
+    assert takers == set(CALLS)
     for name in takers:
         room, _, plain = name.rpartition(".")
         found = getattr(rooms[f"{room}." if room else ""], plain)

@@ -20,7 +20,6 @@ if _typing.TYPE_CHECKING:
     from csdp.auditing.attacker import Attack, attack
     from csdp.auditing.events import LowBits, low_bits
     from csdp.auditing.replay import Replay, replay
-    from csdp.baselines.comparison import compare
     from csdp.estimate import LearnedEstimator, learn_estimator, mse
     from csdp.fitting.drift import Drift, DriftCheck, drift
     from csdp.fitting.emissions import ReadingsCheck, check_readings
@@ -98,7 +97,6 @@ __all__ = [
     "check_model",
     "check_readings",
     "cmc_leakage_coefficient",
-    "compare",
     "correlation_degree",
     "drift",
     "dynamic_plan",
@@ -150,7 +148,6 @@ _LATER = {
     "Skipped": "csdp.publisher",
     "check_model": "csdp.fitting.evidence",
     "check_readings": "csdp.fitting.emissions",
-    "compare": "csdp.baselines.comparison",
     "attack": "csdp.auditing.attacker",
     "drift": "csdp.fitting.drift",
     "DynamicPlan": "csdp.planning",
@@ -177,7 +174,6 @@ _LATER = {
 _ROOMS = (
     "accountant",
     "auditing",
-    "baselines",
     "bounds",
     "chain",
     "computation",

@@ -215,7 +215,6 @@ def test_rooms_that_do_not_carry_environments_say_so(kind):
     chain = make(kind)
     plan = Plan(chain, Mean(), 1, 0.5)
     for ask in (
-        lambda: csdp.compare(chain, Mean(), budget=0.5, max_age=2, length=5),
         lambda: csdp.attack(plan, [0.1, 0.2]),
         lambda: csdp.audit(plan, samples=1000, seed=1),
         lambda: csdp.correlation_degree(chain),

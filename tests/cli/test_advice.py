@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from pathlib import Path
 
 import pytest
@@ -118,15 +117,6 @@ class TestOtherCommands:
         command = ["release", tmp_path / "r.csv", "--chain", paper, "--age", "1", "--epsilon-c", "1", *place]
         assert "(--about then)" in fails(*command, code=6)
         run(*command, "--about", "then")
-
-    def test_readings_that_are_no_state_numbers(self, run, fails, tmp_path):
-        file = tmp_path / "d.csv"
-        file.write_text(WIDE.replace("1,1,1", "1,0.5,1"))
-        message = fails("compare", file, "--public", "--budget", "1")
-        told = re.search(r"`csdp (fit .*?) -o chain.json`", message)
-        assert told is not None
-        run(*told[1].split(), "--strategy", "categories", "--ensemble", "0", "-o", tmp_path / "chain.json")
-        run("compare", tmp_path / "chain.json", "--budget", "1", "--max-age", "1", "--length", "2")
 
     def test_an_engine_that_cannot_read_it(self, run, fails, paper, tmp_path):
         (tmp_path / "r.csv").write_text("time;x1;x2\n0;0;1\n1;0;1\n2;1;0\n")

@@ -34,7 +34,7 @@ def test_the_commands():
     ledger |= {"init", "doctor", "stream", "serve", "key new", "key list", "key remove"}
     chains = {"chain new", "chain show", "chain simulate"}
     data = {"open", "suggest", "fit", "synth", "report", "export"}
-    assert leaves == chains | {"leakage", "plan", "compare", "release", "demo", "audit"} | ledger | data
+    assert leaves == chains | {"leakage", "plan", "release", "demo", "audit"} | ledger | data
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)

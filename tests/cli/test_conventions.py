@@ -43,10 +43,8 @@ NO_FORMAT = {
 MEANT = {
     "--output": "every command writes something else",
     "--figure": "every command draws something else",
-    "--budget": "a limit of a dataset; for plan and compare the target that is met",
+    "--budget": "a limit of a dataset; for plan the target that is met",
     "--mechanism": "for audit a callable to attack; for plan how outputs are made",
-    "--releases": "for audit their number; for compare one of each method, or no end of them",
-    "--max-mse": "plan meets it, compare holds others to it",
     "--dataset": "a name that is charged; one of many to look at; those that a key opens",
     "--ledger": "release charges it, audit replays it in the place of a chain",
     "--chain": "release reads it, init names it in the specification",
@@ -281,7 +279,7 @@ class TestErrors:
         assert paper.read_bytes() == before
 
     def test_a_figure_is_checked_before_the_work(self, fails, paper, tmp_path):
-        for command in (["plan", paper], ["compare", paper], ["audit", paper, "--age", "1", "--epsilon-c", "1"]):
+        for command in (["plan", paper], ["audit", paper, "--age", "1", "--epsilon-c", "1"]):
             target = ["--budget", "1"] if command[0] != "audit" else []
             assert "ends in .svg, .png or .pdf" in fails(*command, *target, "--figure", tmp_path / "a.txt")
             assert "cannot be written" in fails(*command, *target, "--figure", tmp_path / "no" / "a.svg")

@@ -28,8 +28,9 @@ ROWS = [row for head, rows in tables(TEXT) if head[-1].endswith("test") for row 
 
 def resolve(name):
     """What a dotted name stands for: an attribute, or a module (csdp.leakage is a function and a room)."""
+    package, *parts = name.split(".")
     try:
-        return reduce(getattr, name.split(".")[1:], csdp)
+        return reduce(getattr, parts, import_module(package))
     except AttributeError:
         room, _, last = name.rpartition(".")
         try:
@@ -52,7 +53,7 @@ def test_there_are_many_rows_in_several_tables():
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0][:40])
 def test_functions_and_tests_of_a_row_exist(row):
     _, functions, tests = row
-    named = re.findall(r"`(csdp\.[\w.]+)", functions)
+    named = re.findall(r"`((?:csdp|study)\.[\w.]+)", functions)
     bounds = re.findall(r'bound="([\w-]+)"', functions)
     assert named or bounds, "a row without a function"
     for name in named:

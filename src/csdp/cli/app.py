@@ -12,7 +12,7 @@ from csdp.cli.doctor import doctor
 from csdp.cli.evidence import audit, demo, report
 from csdp.cli.export import export
 from csdp.cli.fit import fit
-from csdp.cli.leakage import compare, leakage
+from csdp.cli.leakage import leakage
 from csdp.cli.ledger import ledger_app
 from csdp.cli.plan import plan
 from csdp.cli.reading import open_input
@@ -63,7 +63,6 @@ app.command(rich_help_panel=DATA)(fit)
 app.command(rich_help_panel=DATA)(synth)
 app.command(rich_help_panel=LEAKAGE)(leakage)
 app.command(rich_help_panel=LEAKAGE)(plan)
-app.command(rich_help_panel=LEAKAGE)(compare)
 app.command(rich_help_panel=PUBLISHING)(release)
 app.command(rich_help_panel=PUBLISHING)(stream)
 app.command(rich_help_panel=PUBLISHING)(serve)

@@ -141,7 +141,7 @@ def audit(
             progress=progress,
         )
     if figure is not None:
-        from csdp.report.comparison_figures import audit_figure
+        from csdp.report.audit_figures import audit_figure
         from csdp.report.figures import save_figure
 
         save_figure(audit_figure({mechanism or "our noise": result}), figure)

@@ -1,12 +1,10 @@
-"""`csdp leakage` and `csdp compare`: what a release leaks, and other methods."""
+"""`csdp leakage`: how much a release leaks."""
 
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from csdp.accountant.distances import leakage_by_distance
@@ -15,27 +13,18 @@ from csdp.bounds.leakage import leakage as one_bound
 from csdp.bounds.overview import LeakageTable, leakage_summary
 from csdp.bounds.overview import leakage_table as all_bounds
 from csdp.bounds.result import Leakage
-from csdp.chain import Model
 from csdp.cli import options
-from csdp.cli.reading import locate, takes_readings
 from csdp.cli.terminal import (
     Format,
     console,
     print_json,
     print_lines,
-    print_written,
     printable,
     progress_bar,
 )
-from csdp.errors import InputError
-from csdp.fitting.fit import fit
-from csdp.panel import InputSpec, Panel, read_readings
 from csdp.plan import Plan
 from csdp.queries import parse_query
 from csdp.report.certificate import UNSOUND_WARNING, Guarantee, guarantee
-
-if TYPE_CHECKING:
-    from csdp.baselines.comparison_table import Comparison, ContinualComparison
 
 
 def leakage(
@@ -202,133 +191,3 @@ def _print_table(setting: Setting, table: LeakageTable) -> None:
         print_lines([f"Components: {components:,} independent groups; the worst has {printable(members)}"])
     words = _words(setting)
     print_lines([UNSOUND_WARNING if best is None else words])
-
-
-# ---- csdp compare --------------------------------------------------------------------------------------------------
-
-
-@takes_readings
-def compare(
-    reading: InputSpec,
-    chain: Annotated[
-        str,
-        typer.Argument(
-            metavar="CHAIN.json|DATA",
-            help="Model file written by `csdp chain new` (- reads standard input), or public readings (a table, or an "
-            "[input] section in a .toml file; cells are state numbers) to fit a model to.",
-        ),
-    ],
-    query: options.Query = "mean",
-    max_mse: Annotated[
-        float | None,
-        typer.Option(help="Compare leakages, each with at most this mean squared error of the linear estimate."),
-    ] = None,
-    budget: Annotated[
-        float | None, typer.Option(help="Compare errors, each with at most this exact leakage of the present.")
-    ] = None,
-    max_age: options.MaxAge = 50,
-    length: Annotated[
-        int, typer.Option(help="Number of releases in the lifetime leakage, and of ticks in a series.")
-    ] = 100,
-    event_limit: options.EventLimit = 10.0,
-    releases: Annotated[
-        Literal["one", "continual"],
-        typer.Option(
-            help="Compare one release of each method, or a release at every tick without end, at a certified --budget."
-        ),
-    ] = "one",
-    public: options.Public = False,
-    figure: Annotated[
-        Path | None, typer.Option(metavar=options.FIGURE, help="Draw the comparison to this file.")
-    ] = None,
-    form: options.FormatOption = "table",
-) -> None:
-    """Compare our plan with every other method, for the same secret, adversary and age.
-
-    \b
-    Example:
-      csdp compare chain.json --query mean --budget 0.2 --max-age 5
-      csdp compare chain.json --query mean --budget 0.5 --max-age 2 --releases continual
-
-    Every row states its guarantee. Nothing is published.
-    """
-    from csdp.baselines.comparison import compare as compare_methods
-
-    options.check_figure(figure)
-    if releases == "continual":
-        options.refuse_together({"--max-mse": max_mse, "--figure": figure}, "--releases continual")
-        _compare_continual(
-            _read_or_fit_model(chain, reading, public=public),
-            query,
-            budget,
-            max_age=max_age,
-            event_limit=event_limit,
-            form=form,
-        )
-        return
-    with progress_bar() as progress:
-        comparison = compare_methods(
-            _read_or_fit_model(chain, reading, public=public),
-            parse_query(query),
-            max_mse=max_mse,
-            budget=budget,
-            max_age=max_age,
-            length=length,
-            event_limit=event_limit,
-            progress=progress,
-        )
-    if figure is not None:
-        from csdp.report.comparison_figures import comparison_figure
-        from csdp.report.figures import save_figure
-
-        save_figure(comparison_figure(comparison), figure)
-    if form == "json":
-        print_json(comparison.to_dict())
-    else:
-        _print_comparison(comparison, comparison.headline, comparison.lifetime_headline)
-        print_written([figure] if figure is not None else [])
-
-
-def _compare_continual(
-    model: Model, query: str, budget: float | None, *, max_age: int, event_limit: float, form: str
-) -> None:
-    """Compare methods with a release at every tick without end."""
-    from csdp.baselines.continual import compare_continual
-
-    if budget is None:
-        raise InputError("--releases continual: no --budget given; it is the certified leakage that all methods keep")
-    with progress_bar() as progress:
-        comparison = compare_continual(
-            model, parse_query(query), budget=budget, max_age=max_age, event_limit=event_limit, progress=progress
-        )
-    if form == "json":
-        print_json(comparison.to_dict())
-        return
-    _print_comparison(comparison, comparison.headline)
-
-
-def _read_or_fit_model(path: str, reading: InputSpec, *, public: bool) -> Model:
-    """Read a model from its file, or fit one to a file of public readings."""
-    if path == "-" or path.lower().endswith(".json"):
-        return options.read_chain(path)
-    if not public:
-        raise InputError(
-            f"{path}: readings given; a model fitted to private readings leaks them. Give --public if they are public, "
-            "or give the chain that `csdp fit --epsilon` makes of them"
-        )
-    readings = read_readings(locate(path, reading))
-    numbers = readings.readings[~np.isnan(readings.readings)]
-    if ((numbers < 0) | (numbers != np.floor(numbers))).any():
-        raise InputError(
-            f"{path}: not all readings are state numbers 0, 1, 2, ...; make a chain of them with `csdp fit {path} "
-            "--public -o chain.json`, and give that"
-        )
-    states = np.where(np.isnan(readings.readings), -1, readings.readings).astype(np.int64)
-    return fit(Panel(readings.names, readings.ticks, readings.times, states, readings.step), public=True, ensemble=0)
-
-
-def _print_comparison(comparison: Comparison | ContinualComparison, *headlines: str) -> None:
-    console().print(comparison)
-    print_lines([*headlines, "\nWhat each of them guarantees:"])
-    for row in comparison.rows:
-        print_lines([f"  {row.method}: {row.guarantee}.{f' Note: {row.note}.' if row.note else ''}"])

@@ -17,7 +17,6 @@ from csdp.accountant.distances import DistanceTable
 from csdp.auditing.attacker import Attack
 from csdp.auditing.audit import Audit
 from csdp.auditing.replay import Replay
-from csdp.baselines.comparison_table import Comparison, ContinualComparison
 from csdp.bounds.overview import LeakageSummary, LeakageTable
 from csdp.bounds.result import Leakage, as_text, belief
 from csdp.chain import CoupledChain, EnvironmentChain, Family, Model
@@ -29,7 +28,7 @@ from csdp.plan import Plan
 from csdp.planning import DynamicPlan, Frontier
 from csdp.planning.found import FoundPlan
 from csdp.publisher import Batch
-from csdp.report.comparison_figures import attack_figure, audit_figure, comparison_figure
+from csdp.report.audit_figures import attack_figure, audit_figure
 from csdp.report.figures import (
     BLUE,
     INK,
@@ -138,17 +137,6 @@ def _(result: FoundPlan) -> Columns:
 @_columns.register(DynamicPlan)
 def _(result: DistanceTable | Frontier | DynamicPlan) -> Columns:
     return _by_column(result.records())
-
-
-@_columns.register(Comparison)
-@_columns.register(ContinualComparison)
-def _(result: Comparison | ContinualComparison) -> Columns:
-    rows = []
-    for row in result.rows:
-        leaked = {"leakage": row.leakage.value, "leakage_at_most": row.leakage.at_most}
-        plain = ("method", "age", "nominal", "mse", "verdict", "guarantee", "note")
-        rows.append({name: getattr(row, name) for name in plain} | leaked)
-    return _by_column(rows)
 
 
 @_columns.register(Audit)
@@ -302,7 +290,6 @@ def _(result: DynamicPlan) -> Figure:
 
 
 _draw.register(Frontier, frontier_figure)
-_draw.register(Comparison, comparison_figure)
 _draw.register(Attack, attack_figure)
 
 
@@ -315,14 +302,6 @@ def _(result: Model | Family) -> Figure:
 @_draw.register(Batch)
 def _(result: Batch) -> Figure:
     return release_figure(release_records(result), what="published", axis="Tick")
-
-
-@_draw.register(ContinualComparison)
-def _(result: ContinualComparison) -> Figure:
-    rows = [row for row in result.rows if row.mse is not None]
-    marks = [RED if row.verdict == "BETTER" else INK if row.verdict == "ours" else BLUE for row in rows]
-    errors = [float(row.mse or 0.0) for row in rows]
-    return _bars([row.method for row in rows], errors, "Mean squared error of an answer", colours=marks)
 
 
 @_draw.register(Audit)

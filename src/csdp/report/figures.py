@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from csdp.bounds.result import belief
 from csdp.errors import InputError
 from csdp.report.records import AgeRecord, LeakageRecord, ReleaseRecord, TruthRecord, dependences
 
@@ -219,6 +220,30 @@ def leakage_history_figure(
     axes.set_ylim(bottom=0, top=1.12 * max([budget or 0.0, *(r.epsilon for r in finite)]))
     label_ticks(axes, days, axis)
     axes.set_ylabel("Leakage of the present, epsilon")
+    style_axes(axes)
+    legend_above(axes)
+    return figure
+
+
+def belief_figure(records: Sequence[LeakageRecord], *, ceiling: float, days: Sequence[tuple[int, str]] = ()) -> Figure:
+    """Draw the most that an attacker can believe by tick, who found two present values equally likely before."""
+    if not records:
+        raise InputError("figure: nothing was published, so there is nothing to draw")
+    figure = blank_figure(8.4, 3.6)
+    axes = figure.add_subplot()
+    first, last = records[0].tick, records[-1].tick
+    lines: tuple[tuple[float, dict[str, Any]], ...] = (
+        (1.0, {"color": ORANGE, "linewidth": 1.6, "label": "without noise"}),
+        (belief(ceiling), {"color": RED, "linewidth": 1.4, "linestyle": (0, (6, 2)), "label": "never above"}),
+        (0.5, {"color": INK, "linewidth": 1.0, "linestyle": (0, (3, 2)), "label": "nothing published"}),
+    )
+    for height, style in lines:
+        axes.plot([first, last], [height, height], zorder=2, **style)
+    believed = [belief(r.epsilon) for r in records]
+    axes.step([r.tick for r in records], believed, color=BLUE, linewidth=2.2, zorder=3, label="with these releases")
+    axes.set_ylim(0.45, 1.05)
+    label_ticks(axes, days, "")
+    axes.set_ylabel("Belief at most")
     style_axes(axes)
     legend_above(axes)
     return figure

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from csdp.aging import Progress
 from csdp.bounds.result import as_text, chance, in_words, with_chance
 from csdp.report import figures
-from csdp.report.comparison_figures import belief_figure
 from csdp.report.demo import no_progress
 from csdp.report.files import write_json
 from csdp.report.flights import DAY, LATE_BUDGETS, WRITTEN, FlightsRelease, FlightsStudy, run_flights
@@ -105,7 +104,7 @@ def draw_flights(study: FlightsStudy) -> dict[str, Figure]:
     return {
         "release": draw(now, private=False),
         "private": draw(now, private=True),
-        "belief": belief_figure(drawn, ceiling=now.ceiling, days=days),
+        "belief": figures.belief_figure(drawn, ceiling=now.ceiling, days=days),
         "late": draw(late, private=False),
         "late-private": draw(late, private=True),
     }

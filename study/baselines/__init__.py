@@ -3,14 +3,14 @@
 Their outputs are for study. Nothing here reserves, charges or publishes: only a `csdp.Publisher` does.
 """
 
-from csdp.baselines.dependent import BayesianDP, CorrelatedDP, DependentDP, ExactDependentDP, InferentialPrivacy
-from csdp.baselines.laplace import AgeDP, GroupDP, LaplaceDP, TemporalBudgets
-from csdp.baselines.protocol import Baseline, Errors, Mechanism, Quantity, Trace
-from csdp.baselines.pufferfish import ApproximateMarkovQuilt, MarkovQuilt, Wasserstein, markov_quilt_scale
-from csdp.baselines.streams import Pegasus, WindowAbsorption, WindowDistribution
-from csdp.baselines.temporal import TemporalLeakage, temporal_budgets, temporal_leakage
-from csdp.baselines.windows import BinaryTree, Fourier, GradualExpiration, HaarWavelet, ToeplitzNoise
 from csdp.errors import InputError
+from study.baselines.dependent import BayesianDP, CorrelatedDP, DependentDP, ExactDependentDP, InferentialPrivacy
+from study.baselines.laplace import AgeDP, GroupDP, LaplaceDP, TemporalBudgets
+from study.baselines.protocol import Baseline, Errors, Mechanism, Quantity, Trace
+from study.baselines.pufferfish import ApproximateMarkovQuilt, MarkovQuilt, Wasserstein, markov_quilt_scale
+from study.baselines.streams import Pegasus, WindowAbsorption, WindowDistribution
+from study.baselines.temporal import TemporalLeakage, temporal_budgets, temporal_leakage
+from study.baselines.windows import BinaryTree, Fourier, GradualExpiration, HaarWavelet, ToeplitzNoise
 
 __all__ = [
     "AgeDP",
@@ -80,7 +80,7 @@ def names() -> tuple[str, ...]:
 
 
 def get(name: str) -> Baseline:
-    """Return the baseline of a name with default settings; for others, make one: `csdp.baselines.Fourier(window=6)`.
+    """Return the baseline of a name with default settings; for others, make one: `study.baselines.Fourier(window=6)`.
 
     >>> get("laplace").guarantee
     'epsilon-DP of one record; no inferential guarantee'

@@ -31,10 +31,6 @@ class Quantity:
     how: str
     at_most: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content as plain data."""
-        return {"value": self.value, "how": self.how, "at_most": self.at_most}
-
 
 @dataclass(frozen=True)
 class Errors:
@@ -106,9 +102,6 @@ class Mechanism(Protocol):
     def errors(self) -> Errors:
         """Mean squared errors of the outputs against the present answer."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The content as plain data, for JSON."""
-
 
 @runtime_checkable
 class Baseline(Protocol):
@@ -126,19 +119,6 @@ class Baseline(Protocol):
         self, chain: Model, query: Query | str, *, epsilon: float | None = None, scale: float | None = None
     ) -> Mechanism:
         """Return the mechanism with its guarantee at `epsilon`, or with noise of `scale` and the guarantee it gives."""
-
-
-def mechanism_record(mechanism: Mechanism, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return a calibrated baseline as plain data, with its own settings."""
-    return {
-        "baseline": mechanism.baseline,
-        "guarantee": mechanism.guarantee,
-        "epsilon": mechanism.epsilon,
-        "scales": list(mechanism.scales),
-        **settings,
-        "query": mechanism.query.name,
-        "chain_digest": mechanism.chain.digest,
-    }
 
 
 def check_stationary(chain: Model) -> None:

@@ -3,7 +3,7 @@
 A window of T answers x gives coefficients `S x`, S a fixed matrix (the strategy). Each gets noise of one scale, the
 largest column sum of |S| times Delta_f / epsilon: one record of one tick then changes the log-probability of all
 outputs by at most epsilon. Estimates of answers and of running totals are post-processing. The strategies
-of published methods are in `csdp.baselines.windows`.
+of published methods are in `study.baselines.windows`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,15 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
-from csdp.baselines.laplace import largest_log_ratio, safe_log
-from csdp.baselines.protocol import (
+from csdp.bounds.adversary import Adversary, known_subsets
+from csdp.bounds.result import round_up
+from csdp.chain import Model
+from csdp.errors import InputError, TooLargeError
+from csdp.estimate import moments
+from csdp.noise import Randomness, two_sided_geometric, variance
+from csdp.queries import Query
+from study.baselines.laplace import largest_log_ratio, safe_log
+from study.baselines.protocol import (
     Errors,
     Quantity,
     States,
@@ -29,17 +36,9 @@ from csdp.baselines.protocol import (
     check_one_target,
     check_positive,
     check_whole,
-    mechanism_record,
     read_snapshots,
 )
-from csdp.baselines.streams import AnswerStream, bound_lifetime, bound_present
-from csdp.bounds.adversary import Adversary, known_subsets
-from csdp.bounds.result import round_up
-from csdp.chain import Model
-from csdp.errors import InputError, TooLargeError
-from csdp.estimate import moments
-from csdp.noise import Randomness, two_sided_geometric, variance
-from csdp.queries import Query
+from study.baselines.streams import AnswerStream, bound_lifetime, bound_present
 
 #: Paths of snapshots through a window up to which its exact leakage is enumerated.
 PATHS = 2**16
@@ -210,10 +209,6 @@ class StrategyRelease:
         cross = now @ whole_cov @ basis.T
         linear = float(np.trace(known[0].cov_now - cross @ np.linalg.solve(spread, cross.T)))
         return Errors(raw, max(linear, 0.0), float(np.trace(known[0].cov_now)), "covariances, newest tick of a window")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content as plain data."""
-        return mechanism_record(self, {"window": self.window, "coefficients": len(self.strategy)})
 
 
 def _lines(digits: States, axis: int) -> list[States]:

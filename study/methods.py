@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import csdp
 from study import drawing
+from study.baselines.comparison import compare
 from study.real import fit_public_past
 from study.record import Chapter, Finding, no_entries
 from study.setting import MEAN, pair
@@ -14,7 +15,7 @@ from study.setting import MEAN, pair
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from csdp.baselines.comparison import Comparison
+    from study.baselines.comparison import Comparison
 
 BUDGET = 0.5
 NAMES = {
@@ -36,7 +37,7 @@ def table(name: str) -> Comparison:
     """Every method at exact leakage 0.5 of the present."""
     # The exact leakage of a longer Fourier window takes a minute where a snapshot has nine states.
     length = 2 if name == "glucose" else 20
-    return csdp.compare(chain(name), MEAN, budget=BUDGET, max_age=16, length=length)
+    return compare(chain(name), MEAN, budget=BUDGET, max_age=16, length=length)
 
 
 def findings() -> list[Finding]:
@@ -58,7 +59,7 @@ def findings() -> list[Finding]:
         same = sum(row.verdict == "same release" for row in rows.rows)
         answers.append(
             Finding(
-                f"baselines-{name}",
+                f"methods-{name}",
                 f"Who has the least error at exact leakage {BUDGET:g}, {what}?",
                 f"ours (age {ours.age}): {ours.mse / rows.no_data:.1%} of the variance; {next_best}; "
                 f"{same} methods are the same release as ours",
@@ -85,4 +86,4 @@ def figure() -> Figure:
     return drawn
 
 
-CHAPTER = Chapter("baselines", "Baselines", no_entries, findings, figure)
+CHAPTER = Chapter("methods", "Baselines", no_entries, findings, figure)

@@ -12,13 +12,13 @@ import numpy as np
 
 from csdp.aging import AgedLaw, index_parts
 from csdp.arrays import Floats
-from csdp.baselines.laplace import LaplaceBaseline, safe_log
-from csdp.baselines.protocol import check_positive, check_stationary, check_whole
 from csdp.bounds.adversary import marginal
 from csdp.chain import Model
 from csdp.computation import Computation, FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.queries import Query
+from study.baselines.laplace import LaplaceBaseline, safe_log
+from study.baselines.protocol import check_positive, check_stationary, check_whole
 
 #: Steps of a quantile function below this are attributed to rounding.
 QUANTILE_SLACK = 1e-14
@@ -114,7 +114,7 @@ def markov_quilt_scale(
     check_stationary(chain)
     if chain.sequences != 1:
         raise InputError(
-            f"chain: {chain.sequences} sequences given; one expected. csdp.baselines.MarkovQuilt takes several, "
+            f"chain: {chain.sequences} sequences given; one expected. study.baselines.MarkovQuilt takes several, "
             "with the whole snapshot as the secret"
         )
     quilts = Quilts.of(chain, length=length, method=method)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import csdp
 import oracle
-from csdp import baselines
 from laws.strategies import law_settings
+from study import baselines
 
 probability = st.integers(1, 99).map(lambda n: n / 100)
 level = st.sampled_from([0.05, 0.3, 1.0, 2.0, 6.0])

@@ -7,15 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, overload
 
-from csdp import baselines
 from csdp.accountant import Accountant
-from csdp.aging import Progress
-from csdp.baselines.comparison_table import TIE, Comparison, ContinualComparison, ContinualRow, Row, Verdict
-from csdp.baselines.continual import compare_continual
-from csdp.baselines.laplace import AgeDP, LaplaceBaseline
-from csdp.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
-from csdp.baselines.strategies import StrategyBaseline
-from csdp.baselines.windows import Fourier
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
@@ -23,6 +15,13 @@ from csdp.plan import Plan
 from csdp.planning import EVENT_LIMIT, find_plan
 from csdp.planning.curves import SMALLEST_LEVEL, Curves, largest_level, least_level
 from csdp.queries import Query
+from study import baselines
+from study.baselines.comparison_table import TIE, Comparison, ContinualComparison, ContinualRow, Row, Verdict
+from study.baselines.continual import compare_continual
+from study.baselines.laplace import AgeDP, LaplaceBaseline
+from study.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
+from study.baselines.strategies import StrategyBaseline
+from study.baselines.windows import Fourier
 
 __all__ = ["Comparison", "ContinualComparison", "ContinualRow", "Row", "compare"]
 #: Paths up to which the window of the Fourier baseline may grow, so that its leakage is exact.
@@ -40,7 +39,6 @@ def compare(
     length: int = 100,
     event_limit: float = EVENT_LIMIT,
     releases: Literal[1] = 1,
-    progress: Progress | None = None,
 ) -> Comparison: ...
 
 
@@ -53,7 +51,6 @@ def compare(
     max_age: int = 50,
     event_limit: float = EVENT_LIMIT,
     releases: Literal["continual"],
-    progress: Progress | None = None,
 ) -> ContinualComparison: ...
 
 
@@ -67,7 +64,6 @@ def compare(
     length: int = 100,
     event_limit: float = EVENT_LIMIT,
     releases: Literal[1, "continual"] = 1,
-    progress: Progress | None = None,
 ) -> Comparison | ContinualComparison:
     """Compare our plan with every baseline, at equal secret, adversary ("informed") and age.
 
@@ -85,7 +81,6 @@ def compare(
         length: number of releases for the lifetime leakage.
         event_limit: largest noise level of any method.
         releases: 1, or "continual" for a release at every tick without end (`compare_continual`); it needs a budget.
-        progress: called with (text, done, total).
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -98,9 +93,7 @@ def compare(
     if releases == "continual":
         if budget is None or max_mse is not None:
             raise InputError("compare: releases='continual' compares errors at one budget; give budget, not max_mse")
-        return compare_continual(
-            chain, query, budget=budget, max_age=max_age, event_limit=event_limit, progress=progress
-        )
+        return compare_continual(chain, query, budget=budget, max_age=max_age, event_limit=event_limit)
     if (max_mse is None) == (budget is None):
         which = "neither" if budget is None else "both"
         raise InputError(f"compare: {which} of max_mse and budget given; give exactly one target")
@@ -114,7 +107,7 @@ def compare(
         length=check_whole("length", length),
         event_limit=check_positive("event_limit", event_limit),
     )
-    return task.run(progress)
+    return task.run()
 
 
 @dataclass(frozen=True)
@@ -129,14 +122,10 @@ class _ComparisonTask:
     length: int
     event_limit: float
 
-    def run(self, progress: Progress | None) -> Comparison:
+    def run(self) -> Comparison:
         ours, age = self._own_row()
         rows = [ours]
-        methods = self._baselines(age)
-        for done, baseline in enumerate(methods):
-            if progress is not None:
-                progress("comparing", done, len(methods))
-            rows.append(self._row(baseline, ours, age))
+        rows += [self._row(baseline, ours, age) for baseline in self._baselines(age)]
         no_data = mse(self.chain, self.query, ages=0, epsilon_c=1.0).no_data
         rows.append(self._with_verdict(_no_data_row(no_data), ours))
         digest = self.chain.digest

@@ -17,18 +17,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.accountant.kernels import BackwardKernel, ProfileTable
 from csdp.arrays import Floats
-from csdp.baselines.protocol import check_positive, check_stationary, check_whole
 from csdp.bounds.closed_forms import AgedPairs
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
 from csdp.queries import Query
+from study.baselines.protocol import check_positive, check_stationary, check_whole
 
 #: Joint states of a component up to which its loss functions are tabulated.
 LOSS_STATES = 256
@@ -43,10 +42,6 @@ class TemporalLeakage:
     bpl: Floats
     fpl: Floats
     tpl: Floats
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content as plain data."""
-        return {"bpl": self.bpl.tolist(), "fpl": self.fpl.tolist(), "tpl": self.tpl.tolist()}
 
 
 def temporal_leakage(chain: Model, epsilons: npt.ArrayLike) -> TemporalLeakage:

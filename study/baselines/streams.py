@@ -3,7 +3,7 @@
 They share exact answers on a lattice, noise for any budget, and errors by simulation. What they publish depends on
 hidden noise and on earlier outputs, so their leakage is not computed. But it is differentially private: when one
 component's snapshots change in any `window` consecutive ticks, its log-probability changes by at most
-`epsilon s_k / Delta_f`, which bounds the leakage (`csdp.baselines.temporal`).
+`epsilon s_k / Delta_f`, which bounds the leakage (`study.baselines.temporal`).
 """
 
 from __future__ import annotations
@@ -14,25 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats
-from csdp.baselines.protocol import (
-    Errors,
-    Quantity,
-    States,
-    Trace,
-    check_inputs,
-    check_one_target,
-    check_positive,
-    check_whole,
-    mechanism_record,
-    read_snapshots,
-)
-from csdp.baselines.temporal import group_sensitivity, newest_bound, tick_bound
 from csdp.bounds.adversary import Adversary
 from csdp.bounds.result import as_text, round_up
 from csdp.chain import Model
@@ -41,6 +28,18 @@ from csdp.estimate import moments
 from csdp.noise import Randomness, simulate_noise, two_sided_geometric
 from csdp.plan import Plan
 from csdp.queries import Query
+from study.baselines.protocol import (
+    Errors,
+    Quantity,
+    States,
+    Trace,
+    check_inputs,
+    check_one_target,
+    check_positive,
+    check_whole,
+    read_snapshots,
+)
+from study.baselines.temporal import group_sensitivity, newest_bound, tick_bound
 
 #: Ticks of the simulation of the error of a stream baseline, after a warm-up that is not counted.
 SIMULATED_TICKS = 4000
@@ -139,10 +138,6 @@ class StreamRelease(ABC):
     def _run(self, states: States, source: Source) -> Trace:
         """Run the stream with noise of a source."""
 
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """Return its own settings as plain data."""
-
     @property
     def protected_ticks(self) -> int:
         """Consecutive ticks whose records its epsilon protects together."""
@@ -194,10 +189,6 @@ class StreamRelease(ABC):
         share = min(1.0, linear / own) if own > 0 else 1.0
         return Errors(raw, share * no_data, no_data, f"simulated, {SIMULATED_TICKS:,} ticks")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content as plain data."""
-        return mechanism_record(self, self.settings())
-
 
 @dataclass(frozen=True, eq=False)
 class PegasusRelease(StreamRelease):
@@ -231,10 +222,6 @@ class PegasusRelease(StreamRelease):
                 start, closed = t, True  # the group ends before this tick, which is a closed group of its own
             values[t] = np.median(noisy[start : t + 1], axis=0)
         return Trace(values, noisy, answers, np.full(noisy.shape, self.scales[0]))
-
-    def settings(self) -> dict[str, Any]:
-        """Return the perturber's share of epsilon."""
-        return {"share": self.share}
 
 
 def deviation(answers: Floats) -> float:
@@ -314,10 +301,6 @@ class WindowRelease(StreamRelease):
             values[t] = last
         noisy, exact, scales = (np.array([p[k] for p in published]).reshape(-1, d) for k in range(3))
         return Trace(values, noisy, exact, scales)
-
-    def settings(self) -> dict[str, Any]:
-        """Return the window, and the scheme by which its budget is divided."""
-        return {"window": self.window, "scheme": self.scheme}
 
     @property
     def protected_ticks(self) -> int:

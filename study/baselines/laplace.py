@@ -25,18 +25,6 @@ import numpy.typing as npt
 
 from csdp.accountant import Accountant
 from csdp.arrays import Floats, Indices
-from csdp.baselines.protocol import (
-    Errors,
-    Quantity,
-    Trace,
-    check_inputs,
-    check_one_target,
-    check_positive,
-    check_whole,
-    mechanism_record,
-    read_snapshots,
-)
-from csdp.baselines.temporal import group_sensitivity, temporal_budgets, temporal_leakage
 from csdp.bounds.adversary import Adversary
 from csdp.bounds.closed_forms import loose_bound
 from csdp.bounds.leakage import Setting
@@ -48,6 +36,17 @@ from csdp.estimate.second_order import pair_laws
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.plan import Plan
 from csdp.queries import Query
+from study.baselines.protocol import (
+    Errors,
+    Quantity,
+    Trace,
+    check_inputs,
+    check_one_target,
+    check_positive,
+    check_whole,
+    read_snapshots,
+)
+from study.baselines.temporal import group_sensitivity, temporal_budgets, temporal_leakage
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +135,6 @@ class LaplaceRelease:
                 level = self.epsilon_c
                 return mse(self.chain, self.query, ages=self.age, epsilon_c=level, estimate="posterior").mse
         return None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the content as plain data."""
-        return {**mechanism_record(self, {"age": self.age}), "details": dict(self.details)}
 
 
 @dataclass(frozen=True)

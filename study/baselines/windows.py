@@ -13,15 +13,6 @@ import numpy as np
 
 from csdp.accountant import Accountant
 from csdp.arrays import Floats, Indices
-from csdp.baselines.protocol import Quantity, check_inputs, check_one_target, check_positive, check_whole
-from csdp.baselines.strategies import (
-    NOT_COMPUTED,
-    StrategyBaseline,
-    StrategyRelease,
-    calibrate_strategy,
-    check_power,
-)
-from csdp.baselines.streams import AnswerStream, bound_lifetime, bound_present
 from csdp.bounds.adversary import Adversary
 from csdp.bounds.result import as_text
 from csdp.chain import Model
@@ -29,6 +20,15 @@ from csdp.errors import InputError
 from csdp.noise import Randomness, two_sided_geometric, variance
 from csdp.plan import Plan
 from csdp.queries import Query
+from study.baselines.protocol import Quantity, check_inputs, check_one_target, check_positive, check_whole
+from study.baselines.strategies import (
+    NOT_COMPUTED,
+    StrategyBaseline,
+    StrategyRelease,
+    calibrate_strategy,
+    check_power,
+)
+from study.baselines.streams import AnswerStream, bound_lifetime, bound_present
 
 
 def real_fourier(length: int, count: int) -> Floats:

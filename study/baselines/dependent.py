@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from csdp.arrays import Floats
-from csdp.baselines.laplace import (
+from csdp.bounds.adversary import Adversary
+from csdp.bounds.result import round_up
+from csdp.chain import Model
+from csdp.computation import FoldComputation, verify_query
+from csdp.errors import InputError, TooLargeError
+from csdp.queries import Query
+from study.baselines.laplace import (
     LaplaceBaseline,
     all_outputs,
     grid_size,
@@ -18,12 +24,6 @@ from csdp.baselines.laplace import (
     record_pairs,
     safe_log,
 )
-from csdp.bounds.adversary import Adversary
-from csdp.bounds.result import round_up
-from csdp.chain import Model
-from csdp.computation import FoldComputation, verify_query
-from csdp.errors import InputError, TooLargeError
-from csdp.queries import Query
 
 #: Largest number of output values of one record's contribution.
 CONTRIBUTION_OUTPUTS = 4096

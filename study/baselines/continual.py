@@ -18,13 +18,7 @@ from typing import Any, Final
 import numpy as np
 from scipy.linalg import toeplitz
 
-from csdp import baselines
-from csdp.aging import Progress
 from csdp.arrays import Floats, Indices
-from csdp.baselines.comparison_table import TIE, ContinualComparison, ContinualRow, ContinualVerdict
-from csdp.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
-from csdp.baselines.strategies import StrategyBaseline, StrategyRelease
-from csdp.baselines.streams import WARM_UP, AnswerStream, StreamRelease, simulated_path
 from csdp.chain import Model
 from csdp.computation import Computation, verify_query
 from csdp.errors import CsdpError, InfeasibleError, InputError
@@ -33,6 +27,11 @@ from csdp.estimate.error import noise_variance
 from csdp.planning import EVENT_LIMIT
 from csdp.planning.curves import Curves, largest_level
 from csdp.queries import Query
+from study import baselines
+from study.baselines.comparison_table import TIE, ContinualComparison, ContinualRow, ContinualVerdict
+from study.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
+from study.baselines.strategies import StrategyBaseline, StrategyRelease
+from study.baselines.streams import WARM_UP, AnswerStream, StreamRelease, simulated_path
 
 #: Ticks after which running totals start again, and over which trees and transforms extend.
 WINDOW: Final = 16
@@ -58,7 +57,6 @@ def compare_continual(
     max_age: int = 50,
     window: int = WINDOW,
     event_limit: float = EVENT_LIMIT,
-    progress: Progress | None = None,
 ) -> ContinualComparison:
     """Compare our plan with event-level methods, a release at every tick for ever, at one certified leakage.
 
@@ -74,7 +72,6 @@ def compare_continual(
         max_age: largest age of our plan.
         window: ticks of trees, transforms and running totals; a power of two.
         event_limit: largest noise level of any method.
-        progress: called with (text, done, total).
 
     >>> from csdp import CoupledChain, Mean
     >>> chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
@@ -94,7 +91,7 @@ def compare_continual(
         check_whole("window", window),
         check_positive("event_limit", event_limit),
     )
-    return task.run(progress)
+    return task.run()
 
 
 def history_errors(covariance: Floats, strategy: Floats, ready: Indices, noise: Floats) -> tuple[float, float]:
@@ -149,18 +146,14 @@ class _ContinualTask:
         each = np.eye(self.window)
         return self._errors(each, np.arange(self.window) + age, noise_variance(self.chain, self.query, level) * each)
 
-    def run(self, progress: Progress | None) -> ContinualComparison:
+    def run(self) -> ContinualComparison:
         no_data, total = self._errors(np.zeros((1, self.window)), np.zeros(1, dtype=np.intp), np.eye(1))
         ours, levels = self._own_rows()
-        rows = []
         # As published, on fresh answers; sums of answers also at the ages of our plans.
         methods = [(baseline, 0) for baseline in self._baselines()]
         sums = [baseline for baseline, _ in methods if isinstance(baseline, StrategyBaseline)]
         methods += [(baseline, age) for age in sorted({row.age for row in ours} - {0}) for baseline in sums]
-        for done, (baseline, age) in enumerate(methods):
-            if progress is not None:
-                progress("comparing", done, len(methods))
-            rows.append(self._row(baseline, age, levels.get(age)))
+        rows = [self._row(baseline, age, levels.get(age)) for baseline, age in methods]
         nothing = Quantity(0.0, "no data is read")
         words = "the long-run expectation is published and no data is read, so nothing leaks"
         about: dict[str, Any] = {"method": "publish nothing", "name": "no-data", "guarantee": words}
