@@ -27,7 +27,6 @@ CALLS = {
     "Plan": lambda q: csdp.Plan(CHAIN, q, ages=2, epsilon_c=1.0),
     "find_plan": lambda q: csdp.find_plan(CHAIN, q, budget=0.2, max_age=2).plan,
     "frontier": lambda q: csdp.frontier(CHAIN, q, ages=(1,), levels=(0.5,)),
-    "optimal_plan": lambda q: csdp.optimal_plan(CHAIN, q, ages=1, budget=0.5, event_limit=2.0),
     "dynamic_plan": lambda q: csdp.dynamic_plan(CHAIN, q, ages=1, budget=0.2, horizon=2).plan,
     "mse": lambda q: csdp.mse(CHAIN, q, ages=1, epsilon_c=1.0),
     "audit": lambda q: csdp.audit(mechanism, CHAIN, q, ages=1, epsilon_c=1.0, samples=400, seed=1),

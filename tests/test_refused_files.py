@@ -1,4 +1,4 @@
-"""Noise levels per phase and readings with a memory, as version 0.2 wrote them: refused in words everywhere."""
+"""Plans of version 0.2 with a table of outputs, noise levels per phase or a memory of readings: refused in words."""
 
 from __future__ import annotations
 
@@ -24,6 +24,13 @@ OF = ReadingRange(0, 1, 0.01)
 MEMORY = "mean of readings 0..1 by 0.01 memory 3"
 
 
+def table() -> str:
+    """What `csdp.optimal_plan` of version 0.2 wrote, with weights over 2^64."""
+    weights = [[str(2**62), str(3 * 2**62)], [str(3 * 2**62), str(2**62)]]
+    drawn = {"answers": [0.0, 1.0], "outputs": [0.25, 0.75], "weights": weights}
+    return json.dumps({**Plan(SLOW, Mean(), 1, 1.1).to_dict(), "schema": "csdp/plan/2", "mechanism": drawn})
+
+
 def phase_levels() -> str:
     content = Plan(CLOCK, Mean(), 1, 0.5, schedule=Schedule((0.5, 0.2))).to_dict()
     return json.dumps({**content, "schema": "csdp/plan/3", "schedule": {**content["schedule"], "repeats": True}})
@@ -35,6 +42,11 @@ def memory() -> str:
 
 #: Plans of version 0.2, a plan that can take their place, and what is said of them.
 PLANS = {
+    "table": (
+        table(),
+        Plan(SLOW, Mean(), 1, 1.1),
+        "a table to draw outputs from given; a plan adds noise.* Make the plan again with noise",
+    ),
     "phases": (
         phase_levels(),
         Plan(CLOCK, Mean(), 1, 0.5),
@@ -57,6 +69,14 @@ def test_a_plan_file(tmp_path: Path, text: str, plan: Plan, words: str) -> None:
     with pytest.raises(InputError, match=words):
         Plan.from_json(text)
     content = json.loads(text)
+    if "mechanism" in content:
+        for altered in (
+            {**content, "schema": "csdp/plan/1"},
+            {**content, "mechanism": None},
+            {name: value for name, value in content.items() if name != "mechanism"},
+        ):
+            with pytest.raises(InputError, match=words):
+                Plan.from_json(json.dumps(altered))
     if "schedule" in content:
         for altered in (
             {**content, "schema": "csdp/plan/1"},
@@ -80,7 +100,7 @@ def test_a_plan_file(tmp_path: Path, text: str, plan: Plan, words: str) -> None:
 def test_a_stream(tmp_path: Path, text: str, plan: Plan, words: str) -> None:
     (tmp_path / "plan.json").write_text(text)
     (tmp_path / "chain.json").write_text(plan.model.to_json())
-    asked = ['file = "plan.json"'] + [f'query = "{MEMORY}"\nage = 1\nepsilon_c = 0.5'] * (plan.model is not CLOCK)
+    asked = ['file = "plan.json"'] + [f'query = "{MEMORY}"\nage = 1\nepsilon_c = 0.5'] * (not plan.query.of_states)
     for lines in asked:
         spec = f"""\
 dataset = "d"
@@ -127,8 +147,9 @@ def test_a_ledger(tmp_path: Path, text: str, plan: Plan, words: str, changed: bo
         report_ledger(where, tmp_path / "report", dataset="d", version="0")
 
 
-def test_the_command_has_no_levels_per_phase(tmp_path: Path) -> None:
+@pytest.mark.parametrize("option", [("--per-phase",), ("--mechanism", "auto")], ids=["phases", "table"])
+def test_the_command_lacks_what_was_removed(tmp_path: Path, option: tuple[str, ...]) -> None:
     (tmp_path / "clock.json").write_text(CLOCK.to_json())
-    told = run_command("plan", str(tmp_path / "clock.json"), "--budget", "1", "--per-phase")
+    told = run_command("plan", str(tmp_path / "clock.json"), "--budget", "1", *option)
     assert told.returncode == 2
-    assert "--per-phase" in told.stderr
+    assert option[0] in told.stderr

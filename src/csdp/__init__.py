@@ -38,7 +38,7 @@ if _typing.TYPE_CHECKING:
         read_readings,
     )
     from csdp.plan import Plan
-    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier, optimal_plan
+    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier
     from csdp.publisher import Publisher, Release, Skipped, learn_from_past, plan_estimator, smooth_releases
     from csdp.schedule import Schedule
 
@@ -113,7 +113,6 @@ __all__ = [
     "learn_from_past",
     "low_bits",
     "mse",
-    "optimal_plan",
     "plan_estimator",
     "read_panel",
     "read_readings",
@@ -161,7 +160,6 @@ _LATER = {
     "learn_from_past": "csdp.publisher",
     "low_bits": "csdp.auditing.events",
     "mse": "csdp.estimate",
-    "optimal_plan": "csdp.planning",
     "plan_estimator": "csdp.publisher",
     "smooth_releases": "csdp.publisher",
     "read_panel": "csdp.panel",

@@ -245,12 +245,8 @@ def add_noise(
 ) -> Output:
     """Add two-sided geometric noise on the lattice, then divide, which is post-processing.
 
-    Where the plan has a table, the output is drawn from it instead. `count`: how many sequences were read, where
-    readings are published.
+    `count`: how many sequences were read, where readings are published.
     """
-    if plan.mechanism is not None:
-        drawn = plan.mechanism.draw(answer, randomness)
-        return Output(tuple(drawn.tolist()), (), (), stale, randomness.unsafe, count=count)
     level = plan if tick is None else plan.at_tick(tick)
     noised = answer + two_sided_geometric(level.scale, answer.shape, randomness) * level.step
     return postprocess(plan, noised, stale, variance=level.noise_variance, unsafe=randomness.unsafe, count=count)

@@ -15,7 +15,6 @@ from csdp.aging import check_ages, check_epsilon
 from csdp.bounds.adversary import Adversary, check_protect
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, as_text
-from csdp.bounds.table import check_table, check_table_options, table_leakage
 from csdp.chain import Family, Model, Verdict, certified_model, worst_verdict
 from csdp.chain.evidence import DECLARED
 from csdp.chain.files import model_from_dict
@@ -27,7 +26,6 @@ from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.groups import parse_groups
 from csdp.json_text import parse_json
 from csdp.noise import variance
-from csdp.noise.table import MechanismTable
 from csdp.queries import Query, Sum
 from csdp.queries.text import OF_READINGS
 from csdp.reading_range import refuse_memory
@@ -38,8 +36,8 @@ ALGORITHM: Final = 2
 #: Stands in digests where version 0.1 had its ALGORITHM: a plan keeps its name however it is certified.
 _DIGEST_VERSION: Final = 1
 SCHEMA: Final = "csdp/plan/1"
-#: Of plans with a table, which versions that know only noise must not read.
-TABLE_SCHEMA: Final = "csdp/plan/2"
+#: Of plans of version 0.2 whose outputs were drawn from a table, which are refused.
+_TABLE_SCHEMA: Final = "csdp/plan/2"
 #: Of plans of version 0.2 with a noise level for each phase of a clock, which are refused.
 _PHASE_SCHEMA: Final = "csdp/plan/3"
 #: Largest `stale_limit`.
@@ -70,8 +68,6 @@ class Plan(Displayed):
         protect: only present values of a sequence at most this far apart are protected, certified and charged for.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
         schedule: noise levels by tick; none may be above epsilon_c.
-        mechanism: a table from which outputs are drawn instead of adding noise (see `csdp.optimal_plan`); epsilon_c is
-            then the most that it may tell of a record, and is held against the table.
         readings_check: where readings are published, what `csdp.check_readings` said of their public past; by default
             as the record of the chain's fit has it. "failed" overrides a check that failed; certificates say so.
 
@@ -89,7 +85,6 @@ class Plan(Displayed):
     bound: str = "auto"
     stale_limit: int = 0
     schedule: Schedule | None = None
-    mechanism: MechanismTable | None = None
     protect: float | None = None
     model: Model = field(init=False, repr=False, compare=False)
     #: ages of the newest and the oldest reading that a planned release touches
@@ -114,7 +109,6 @@ class Plan(Displayed):
         bound: str = "auto",
         stale_limit: int = 0,
         schedule: Schedule | None = None,
-        mechanism: MechanismTable | None = None,
         protect: float | None = None,
         readings_check: ReadingsEvidence | None = None,
     ) -> None:
@@ -136,9 +130,6 @@ class Plan(Displayed):
             )
         if schedule is not None:
             schedule.check(epsilon_c)
-        if mechanism is not None:
-            check_table_options(schedule, bound)
-            check_table(chain, computation, mechanism, check_epsilon(epsilon_c))
         checked = check_ages(ages, model.sequences)
         values: dict[str, Any] = {
             "chain": chain,
@@ -149,7 +140,6 @@ class Plan(Displayed):
             "bound": bound,
             "stale_limit": stale_limit,
             "schedule": schedule,
-            "mechanism": mechanism,
             "protect": check_protect(protect, model.value_table),
             "model": model,
             "min_age": min(checked),
@@ -174,11 +164,9 @@ class Plan(Displayed):
         return self.one_release(bound=self.bound)
 
     def one_release(self, passed: int = 0, *, bound: str = "auto") -> Leakage:
-        """The leakage of the present some ticks after one release, by a bound; of a table, from the table itself."""
+        """The leakage of the present some ticks after one release, by a bound."""
         ages = [age + passed for age in self.ages]
         secret: dict[str, Any] = {"adversary": self.adversary, "protect": self.protect}
-        if self.mechanism is not None:
-            return table_leakage(self.chain, self.query, self.mechanism, ages=ages, **secret)
         options: dict[str, Any] = {"ages": ages, "bound": bound, "at_any_tick": True, **secret}
         return leakage(self.chain, self.query, epsilon_c=self.epsilon_c, **options)
 
@@ -204,7 +192,7 @@ class Plan(Displayed):
     def _additive(self) -> tuple[FoldComputation, float]:
         """A query that adds up contributions of states, and its certificate: the plan's own, or their sum."""
         query = self.query
-        plain = self.protect is None and self.adversary == "informed" and self.mechanism is None
+        plain = self.protect is None and self.adversary == "informed"
         if plain and query.of_states and isinstance(query, FoldComputation) and query.fold == "sum":
             return query, self._planned.epsilon
         total = verify_query(Sum(), self.model)
@@ -247,14 +235,12 @@ class Plan(Displayed):
     @cached_property
     def scale(self) -> Fraction:
         """Scale of the noise in lattice steps, exactly Delta_f / epsilon_c."""
-        if self.mechanism is not None:
-            raise InputError("plan: its outputs are drawn from a table, to which no noise is added; use plan.mechanism")
         return Fraction(self.lattice_sensitivity) / (Fraction(self.step) * Fraction(self.epsilon_c))
 
     @cached_property
     def noise_variance(self) -> float:
-        """Variance of the noise of one output, after the division; 0 for a table."""
-        return 0.0 if self.mechanism is not None else variance(self.scale) * (self.step / self.divisor) ** 2
+        """Variance of the noise of one output, after the division."""
+        return variance(self.scale) * (self.step / self.divisor) ** 2
 
     def level(self, tick: int) -> float:
         """epsilon_c at a tick; 0 where the schedule publishes nothing."""
@@ -273,8 +259,6 @@ class Plan(Displayed):
         """The same plan with one constant noise level, or with a schedule of levels none of which is above it."""
         if epsilon_c == self.epsilon_c and self.schedule == schedule:
             return self
-        if self.mechanism is not None:
-            raise InputError("plan: its table belongs to one level; make another with csdp.optimal_plan")
         return self._again(epsilon_c=epsilon_c, schedule=schedule)
 
     def protecting(self, protect: float | None) -> Plan:
@@ -287,15 +271,13 @@ class Plan(Displayed):
 
     def _again(self, **changes: Any) -> Plan:
         """The same plan with some arguments changed."""
-        names = ("adversary", "bound", "stale_limit", "schedule", "mechanism", "protect", "readings_check")
+        names = ("adversary", "bound", "stale_limit", "schedule", "protect", "readings_check")
         options = {name: getattr(self, name) for name in names} | changes
         chain, epsilon_c = options.pop("chain", self.chain), options.pop("epsilon_c", self.epsilon_c)
         return Plan(chain, self.query, self.ages, epsilon_c, **options)
 
     def check_noise(self) -> None:
         """Refuse a plan whose noise cannot be drawn, before anything is charged for it."""
-        if self.mechanism is not None:
-            return  # a table is checked when it is made
         if self.schedule is not None:
             for level in {self.schedule.smallest, self.schedule.largest}:
                 self.at(level).check_noise()
@@ -346,13 +328,9 @@ class Plan(Displayed):
             return False
         return again.fingerprint == self.query.fingerprint
 
-    @property
-    def _schema(self) -> str:
-        return SCHEMA if self.mechanism is None else TABLE_SCHEMA
-
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
-            "schema": self._schema,
+            "schema": SCHEMA,
             "algorithm": _DIGEST_VERSION,
             "chain_digest": self.chain.digest,
             "query": self.query.text,
@@ -364,8 +342,6 @@ class Plan(Displayed):
         }
         if self.schedule is not None:
             content["schedule"] = self.schedule.to_dict()
-        if self.mechanism is not None:
-            content["mechanism"] = self.mechanism.to_dict()
         if self.protect is not None:
             content["protect"] = self.protect
         if self.readings_check is not None:
@@ -405,8 +381,9 @@ class Plan(Displayed):
         A plan of an older version of the algorithm is certified anew, and its certificate says so.
         """
         content = parse_json("plan", text)
-        if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, TABLE_SCHEMA, _PHASE_SCHEMA):
-            raise InputError(f"plan: this version reads schema {SCHEMA!r} (or /2); write plans with Plan.to_json")
+        if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, _TABLE_SCHEMA, _PHASE_SCHEMA):
+            raise InputError(f"plan: this version reads schema {SCHEMA!r}; write plans with Plan.to_json")
+        _refuse_table(content)
         try:
             models = [model_from_dict(item) for item in content["chain"]]
             if "custom" in content:
@@ -420,7 +397,6 @@ class Plan(Displayed):
                 bound=content["bound"],
                 stale_limit=content["stale_limit"],
                 schedule=Schedule.from_dict(content.get("schedule")),
-                mechanism=MechanismTable.from_dict(content["mechanism"]) if "mechanism" in content else None,
                 protect=content.get("protect"),
                 readings_check=content.get("readings_check"),
             )
@@ -438,9 +414,9 @@ class Plan(Displayed):
                 f"plan: it was written for the chain {str(content['chain_digest'])[:12]}, but the chain in it is "
                 f"{self.chain.digest[:12]}: altered after it was certified. Make the plan anew from the right chain"
             )
-        if content["schema"] != self._schema:
-            words = f"{content['schema']!r} given, but its content is of {self._schema!r}: altered, make the plan anew"
-            raise InputError(f"plan: schema {words} (/2: plans with a table)")
+        if content["schema"] != SCHEMA:
+            words = f"{content['schema']!r} given, but its content is of {SCHEMA!r}: altered, make the plan anew"
+            raise InputError(f"plan: schema {words}")
         # Files of version 0.1 have no fingerprint: only built-in queries could be written.
         if content.get("computation", self.query.fingerprint) != self.query.fingerprint:
             raise InputError(
@@ -466,16 +442,28 @@ class Plan(Displayed):
         ages = str(self.ages[0]) if len(set(self.ages)) == 1 else ",".join(map(str, self.ages[:8]))
         doubt = "" if self.verdict.reliable else f", {self.verdict.brief}"
         certified = f"certified {as_text(self.certified.epsilon)}{doubt}"
-        drawn = "" if self.mechanism is None else f"table of {len(self.mechanism.outputs)} outputs, "
-        drawn += "" if self.protect is None else f"values at most {self.protect:g} apart, "
-        return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {drawn}{certified})"
+        near = "" if self.protect is None else f"values at most {self.protect:g} apart, "
+        return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {near}{certified})"
 
 
 def check_supported(text: str) -> None:
-    """Refuse a plan, as JSON text, that has noise levels per phase or readings with a memory, as version 0.2 had."""
-    if _PHASE_SCHEMA not in text and " memory " not in text:  # do not parse large chains in vain
-        return
+    """Refuse a plan, as JSON text, with a table of outputs, noise levels per phase or readings with a memory.
+
+    Version 0.2 had these.
+    """
+    if not any(words in text for words in (_TABLE_SCHEMA, _PHASE_SCHEMA, " memory ")):
+        return  # do not parse large chains in vain
     content = parse_json("plan", text)
+    _refuse_table(content)
     Schedule.from_dict(content.get("schedule"))
     if OF_READINGS in content["query"]:
         refuse_memory(content["query"])
+
+
+def _refuse_table(content: Mapping[str, Any]) -> None:
+    """Refuse the content of a plan whose outputs were drawn from a table instead of adding noise."""
+    if content["schema"] == _TABLE_SCHEMA or "mechanism" in content:
+        raise InputError(
+            "plan: a table to draw outputs from given; a plan adds noise to the answers. Make the plan again with "
+            "noise, by csdp.find_plan or `csdp plan`"
+        )

@@ -44,7 +44,6 @@ MEANT = {
     "--output": "every command writes something else",
     "--figure": "every command draws something else",
     "--budget": "a limit of a dataset; for plan the target that is met",
-    "--mechanism": "for audit a callable to attack; for plan how outputs are made",
     "--dataset": "a name that is charged; one of many to look at; those that a key opens",
     "--ledger": "release charges it, audit replays it in the place of a chain",
     "--chain": "release reads it, init names it in the specification",

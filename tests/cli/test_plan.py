@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from csdp import CoupledChain, LearnedEstimator, Ledger, Mean, Plan, find_plan, mse
+from csdp import CoupledChain, LearnedEstimator, Mean, Plan, find_plan, mse
 from csdp.estimate import Observation
 
 PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -137,24 +137,3 @@ def test_a_release_that_is_hardly_worth_it_charges_nothing(run, fails, paper, tm
     assert not ledger.exists()
     run(*asked, "--anyway")
     assert ledger.exists()
-
-
-def test_a_table_is_planned_and_published(run, tmp_path):
-    pair = CoupledChain([[0.6, 0.4], [0.4, 0.6]], [[0.98, 0.02], [0.1, 0.9]])
-    chain, plan, readings, out = (tmp_path / name for name in ("chain.json", "plan.json", "in.csv", "out.csv"))
-    chain.write_text(pair.to_json())
-    asked = ("plan", chain, "--budget", "1.5", "--min-age", "1", "--max-age", "1", "--mechanism", "auto")
-    words = run(*asked, "-o", plan).stdout
-    assert "a record is told apart by" in words
-    assert "less squared error than noise" in words
-    made = Plan.from_json(plan.read_text())
-    assert made.mechanism is not None
-    rows = [f"{tick},{a},{b}" for tick, (a, b) in enumerate(pair.simulate(12, seed=2).tolist())]
-    readings.write_text("\n".join([f"time,{','.join(pair.names)}", *rows]) + "\n")
-    ledger = ("--dataset", "pair", "--ledger", tmp_path / "ledger.db")
-    run("release", readings, "--plan", plan, *ledger, "-o", out)
-    with Ledger.open(tmp_path / "ledger.db", read_only=True) as book:
-        published = list(book.published("pair"))
-    assert len(published) == 11
-    assert {one.output["values"][0] for one in published} <= set(made.mechanism.outputs)
-    assert all(one.output["low"][0] <= one.output["estimate"][0] <= one.output["high"][0] for one in published)

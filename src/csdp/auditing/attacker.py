@@ -67,8 +67,7 @@ def attack(
     """Compute the posterior of every present state from published outputs, for a known model and noise.
 
     `Pr(x_t | y_1..y_t)` by the forward recursion over the slices that releases read, `Pr(x_n | y_1..y_T)` by the
-    backward one (Baum et al. 1970). The density of an output is `exp(-|y - f(z)|_1 epsilon_c / Delta_f)`, or its
-    probability in the plan's table.
+    backward one (Baum et al. 1970). The density of an output is `exp(-|y - f(z)|_1 epsilon_c / Delta_f)`.
 
     Args:
         plan: the plan that was published.
@@ -144,8 +143,7 @@ class _Window:
         aged = np.empty((int(size), model.sequences), dtype=np.int16)
         for i, age in enumerate(plan.ages):
             aged[:, i] = digits[places[:, plan.max_age - age], i]
-        self._exact = plan.query.lattice_answers(aged)
-        self._answers = self._exact / plan.divisor
+        self._answers = plan.query.lattice_answers(aged) / plan.divisor
 
     def advance(self, belief: Floats) -> Floats:
         """Move the window one tick on: add a new slice, sum over the oldest."""
@@ -158,8 +156,6 @@ class _Window:
         shape = (self._model.size,) * self.width
         if np.isnan(row).any():
             return np.ones(shape)
-        if self._plan.mechanism is not None:
-            return self._plan.mechanism.likelihood(self._exact[:, 0], float(row[0])).reshape(shape)
         rate = self._plan.level(self._first + tick) / self._plan.sensitivity
         far = np.abs(self._answers - row).sum(axis=1) * rate
         return np.asarray(np.exp(far.min() - far)).reshape(shape)

@@ -301,9 +301,7 @@ def _choose_event(subject: _AuditSubject, pair: Pair, half: tuple[Floats, Floats
     first, second = half
     fitted = first.shape[0] // 2
     scores = learned_scores(first[:fitted], second[:fitted])
-    noisy = subject.plan is not None and subject.plan.mechanism is None
-    if noisy and first.shape[1] == subject.releases:
-        assert subject.plan is not None
+    if subject.plan is not None and first.shape[1] == subject.releases:
         presents = (pair.present, pair.alternative)
         score = likelihood_score(subject.plan, pair.model, presents, releases=subject.releases, outputs=first.shape[2])
         scores += [score] if score is not None else []
@@ -351,11 +349,8 @@ def plan_mechanism(plan: Plan) -> Callable[[npt.NDArray[Any], np.random.Generato
         distinct, place = np.unique(flat, axis=0, return_inverse=True)
         answer = plan.query.lattice_answers(distinct)[place.ravel()]
         randomness = Randomness.from_key(random.bytes(32))
-        if plan.mechanism is not None:
-            outputs = plan.mechanism.draw(answer, randomness)
-        else:
-            noise = two_sided_geometric(plan.scale, answer.shape, randomness)
-            outputs = (answer + noise * plan.step) / plan.divisor
+        noise = two_sided_geometric(plan.scale, answer.shape, randomness)
+        outputs = (answer + noise * plan.step) / plan.divisor
         return np.asarray(outputs.reshape(*readings.shape[:-1], answer.shape[-1]))
 
     return run

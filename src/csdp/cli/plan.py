@@ -71,13 +71,6 @@ def plan(
     adversary: options.AdversaryOption = "informed",
     protect: options.Protect = None,
     event_limit: options.EventLimit = 10.0,
-    mechanism: Annotated[
-        Literal["noise", "optimal", "auto"],
-        typer.Option(
-            help="With --budget, for one release: add noise, draw from the best table of outputs (optimal), or use a "
-            "table where it has over 2 % less squared error (auto)."
-        ),
-    ] = "noise",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PLAN.json", help="File to write the plan to.")
     ] = None,
@@ -129,7 +122,6 @@ def plan(
             protect=protect,
             about=about,
             event_limit=event_limit,
-            mechanism=mechanism,
             progress=progress,
         )
     tested = plan_options.test_on_past(found.plan, known)
@@ -234,7 +226,6 @@ def _plan_data(found: FoundPlan) -> dict[str, Any]:
         "leakage": found.leakage.to_dict(),
         "mse": found.error.mse,
         "no_data": found.error.no_data,
-        "mechanism": "noise" if found.plan.mechanism is None else "table",
         "evaluations": found.evaluations,
         "saved": found.saved,
         "note": found.note,
@@ -256,10 +247,9 @@ def _headline(found: FoundPlan, error: Error) -> str:
 
 def _print_plan(found: FoundPlan) -> None:
     ages, leaks = sorted(set(found.plan.ages)), found.leakage
-    level = "noise level epsilon_c" if found.plan.mechanism is None else "table, a record is told apart by"
     rows = [
         ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20]))),
-        (level, f"{found.plan.epsilon_c:.6g} (of one old reading: {in_words(found.plan.epsilon_c)})"),
+        ("noise level epsilon_c", f"{found.plan.epsilon_c:.6g} (of one old reading: {in_words(found.plan.epsilon_c)})"),
         ("leakage of the present", f"{as_text(leaks.epsilon)} ({leaks.bound}): {leaks.in_words}"),
         (
             "mean squared error",

@@ -54,9 +54,9 @@ class Estimator(Protocol):
     """Estimates answers from releases alone, so that it costs no privacy.
 
     It affects how good estimates are, never how private: it is given published numbers, and what it returns is
-    checked for its form. `kind` names it ("linear", "posterior", "history", "seasonal"), `about` says whether the
-    present answer is estimated ("now") or that of the time of the readings ("then"), `level` which share of the truths
-    its band is to hold (None: it has no band), `memory` how many releases it looks back on.
+    checked for its form. `kind` names it ("linear", "history", "seasonal"), `about` says whether the present answer is
+    estimated ("now") or that of the time of the readings ("then"), `level` which share of the truths its band is to
+    hold (None: it has no band), `memory` how many releases it looks back on.
 
     An estimator that has a `plan_digest` is used for that plan only. Those of csdp have one; a custom one need not, and
     its author then answers for the level.

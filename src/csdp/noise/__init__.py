@@ -19,11 +19,9 @@ from csdp.arrays import Ints
 from csdp.errors import InputError
 from csdp.noise.bitslice import compiled_engine, draw
 from csdp.noise.randomness import Randomness
-from csdp.noise.table import MechanismTable
 
 __all__ = [
     "ENDLESS",
-    "MechanismTable",
     "Randomness",
     "indexed_noise",
     "prepare_draws",

@@ -3,7 +3,6 @@
 from csdp.planning.curves import EVENT_LIMIT, Frontier, Point, frontier
 from csdp.planning.dynamic import DynamicPlan, dynamic_plan
 from csdp.planning.found import FoundPlan, check_useful, improvements
-from csdp.planning.optimal import optimal_plan, optimal_table, table_error
 from csdp.planning.search import find_plan
 
 __all__ = [
@@ -17,7 +16,4 @@ __all__ = [
     "find_plan",
     "frontier",
     "improvements",
-    "optimal_plan",
-    "optimal_table",
-    "table_error",
 ]

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from csdp.estimate.result import About, Estimate, check_about
 from csdp.plan import Plan
 from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves, Releases, least_level
 from csdp.planning.found import Candidate, FoundPlan, SearchRun
-from csdp.planning.optimal import RISES_LATER, MechanismChoice, check_choice, offer_table
 from csdp.planning.screening import ScalarScreen
 from csdp.queries import Query
 
@@ -37,6 +36,10 @@ GIANT = 16
 #: How much more than the sharp rule allowed at the ages that were tried it may allow at another one, and ages that are
 #: certified by it at most.
 _CREDIT, _FINALISTS = 1.2, 6
+#: Said of a plan that a publisher with its budget would refuse.
+_RISES_LATER: Final = (
+    "aging raises this leakage before it falls, so a publisher with this budget refuses it: plan for less"
+)
 
 
 def find_plan(
@@ -55,7 +58,6 @@ def find_plan(
     protect: float | None = None,
     about: About = "now",
     event_limit: float = EVENT_LIMIT,
-    mechanism: MechanismChoice = "noise",
     progress: Progress | None = None,
 ) -> FoundPlan:
     """Find the plan with the least leakage for an error target, with the least error for a budget, or the least delay.
@@ -80,8 +82,6 @@ def find_plan(
         about: "now": the error is that of telling the present answer. "then": that of telling the answer of the time
             of the readings, so that age costs delay only.
         event_limit: the largest epsilon_c, so that old records keep some protection.
-        mechanism: "noise"; "optimal", the best table of outputs for one release within a budget at the ages that
-            noise would have (`csdp.optimal_plan`); "auto", the table where it has over 2 % less squared error.
         progress: called with (what, done, total).
 
     >>> from csdp import CoupledChain, Mean
@@ -109,7 +109,6 @@ def find_plan(
         about=about,
         event_limit=event_limit,
     )
-    check_choice(mechanism, budget=budget, releases=releases, about=about)
     if ages not in {"common", "vector"}:
         raise InputError(f"ages: {ages!r} given; 'common' or 'vector'")
     if about == "then" and ages == "vector":
@@ -131,8 +130,7 @@ def find_plan(
         run.interrupted = True
     if run.best is None:
         raise search.infeasible(run.tried)
-    found = search.finish(run.best, run)
-    return offer_table(found, budget=budget, event_limit=event_limit, choice=mechanism)
+    return search.finish(run.best, run)
 
 
 @dataclass(frozen=True)
@@ -384,7 +382,7 @@ class _Search:
         if target >= error.no_data:
             note = f"publishing nothing but the long-run mean has squared error {error.no_data:.3g}, which is no more"
         if self.releases == 1 and self.budget is not None and curves.later_peak(level) > self.budget:
-            note = RISES_LATER
+            note = _RISES_LATER
         if run.interrupted:
             words = "the search was interrupted; this is the best plan so far, and there may be better ones"
             note = f"{note}; {words}" if note else words

@@ -312,8 +312,6 @@ def first_affordable_tick(accountant: Accountant, state: State, tick: int, limit
 def fitting_settings(plan: Plan, requested: float, limit: float) -> dict[str, Any]:
     """A noise level, and an age, at which releasing at every tick stays below the limit."""
     fits: dict[str, Any] = {}
-    if plan.mechanism is not None:  # another level needs another table
-        return fits
     level = plan.epsilon_c
     for _ in range(30):
         level *= min(0.9, max(0.1, limit / max(requested, 1e-300)))

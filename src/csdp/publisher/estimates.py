@@ -15,7 +15,6 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from csdp.chain import Model
-from csdp.computation import FoldComputation
 from csdp.errors import CsdpError, CsdpWarning, InputError, LedgerError
 from csdp.estimate import (
     Estimated,
@@ -31,7 +30,6 @@ from csdp.estimate import (
 from csdp.estimate.history import has_history
 from csdp.estimate.protocol import LEVEL, Smoother
 from csdp.estimate.result import About, check_about
-from csdp.estimate.table import TableEstimator, table_estimator
 from csdp.fran import Output
 from csdp.json_text import parse_json
 from csdp.ledger import Ledger, Published, Reserved
@@ -44,15 +42,15 @@ from csdp.publisher.sources import published_bounds, true_answers
 ESTIMATED_OUTPUTS = 256
 _DAY = 86_400
 #: Estimators that hand what they are given to nobody.
-_BUILT_IN = (HistoryEstimator, LearnedEstimator, LinearEstimator, TableEstimator)
+_BUILT_IN = (HistoryEstimator, LearnedEstimator, LinearEstimator)
 
 
 def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) -> Estimator | None:
     """The estimator that a publisher uses where none is given: from the last releases, by the moments of the model.
 
-    Of a table, the posterior mean of the newest output. From the newest release alone where ages differ or the law of
-    the start is given; None where the moments are unknown, or the outputs too many. Of readings the model has only the
-    values of their states: estimates then have no standard error and no band (`learn_from_past` gives them both).
+    From the newest release alone where ages differ or the law of the start is given; None where the moments are
+    unknown, or the outputs too many. Of readings the model has only the values of their states: estimates then have no
+    standard error and no band (`learn_from_past` gives them both).
 
     Args:
         plan: what is published.
@@ -75,11 +73,9 @@ def _estimator_by_model(plan: Plan, model: Model, about: About, level: float) ->
     if len(plan.query.outputs) > ESTIMATED_OUTPUTS:
         return None
     options: dict[str, Any] = {"about": about, "level": level, "bounds": published_bounds(plan)}
-    made: TableEstimator | HistoryEstimator | LinearEstimator
+    made: HistoryEstimator | LinearEstimator
     try:
-        if plan.mechanism is not None and isinstance(plan.query, FoldComputation):
-            made = table_estimator(model, plan.query, plan.mechanism, ages=plan.ages, **options)
-        elif has_history(model, plan.ages):
+        if has_history(model, plan.ages):
             made = model_estimator(model, plan.query, age=plan.max_age, **options)
         else:
             made = linear_estimator(model, plan.query, ages=plan.ages, **options)
@@ -110,8 +106,6 @@ def learn_from_past(
     """
     if len(set(plan.ages)) > 1:
         raise InputError("estimate: the plan has several ages; an estimate is learned for one common age")
-    if plan.mechanism is not None:
-        raise InputError("estimate: the plan draws from a table, whose outputs have their posterior mean already")
     learned = learn_estimator(
         true_answers(plan, past),
         age=plan.max_age,

@@ -230,8 +230,7 @@ def draw_outputs(
         return []
     granted = {tick: stale[tick] for tick in ticks}
     read: Mapping[int, int] = counts or {}
-    own_noise = plan.mechanism is None  # what is drawn from a table is drawn at the gate
-    if own_noise and isinstance(source, DrawingSource) and source.trusted_noise is True and source.draws(plan):
+    if isinstance(source, DrawingSource) and source.trusted_noise is True and source.draws(plan):
         # A key lives from here to the end of this call: a driver that dies takes it along, and the tick is lost.
         keys = {tick: randomness.key() for tick in granted}
         noised = check_noised(plan, list(granted), source.noisy_answers(plan, keys))

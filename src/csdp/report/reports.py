@@ -147,7 +147,7 @@ def _draw_ledger(
         drawings["coupling"] = figures.coupling_graph_figure(model)
     largest = max(model.states ** len(component) for component in model.components())
     swept = largest <= SWEEP_STATES and len(set(plan.ages)) == 1
-    if swept and has_long_run(model) and plan.mechanism is None:
+    if swept and has_long_run(model):
         options: dict[str, Any] = {"epsilon_c": plan.epsilon_c, "protect": plan.protect, "progress": progress}
         by_age = records.leakage_by_age(model, plan.query, ages=AGES, **options)
         drawings["leakage"] = figures.leakage_by_age_figure(by_age)
