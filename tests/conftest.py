@@ -32,8 +32,8 @@ ALLOWED_SKIPS = (
 #: Tests that share something slow to start stay in one process.
 TOGETHER = {
     "flights_demo": "flights",
+    "ledger_report": "report",
     "live_demo": "live",
-    "parking_demo": "demo",
     "spark": "spark",
     "ward": "dashboard",
 }
@@ -137,11 +137,17 @@ def spark(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def parking_demo(tmp_path_factory):
-    """The demonstration, run once for every test that looks at it."""
-    from csdp.report.demo import run_demo
+def ledger_report(tmp_path_factory):
+    """The report of a ledger with its private page, written once for every test that looks at it."""
+    from csdp import CoupledChain, Mean, Panel, Plan, Publisher
+    from csdp.report.reports import report_ledger
 
-    return run_demo(tmp_path_factory.mktemp("demo") / "new" / "folder", version="9.9")
+    folder = tmp_path_factory.mktemp("report")
+    chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
+    panel = Panel.from_states(chain.simulate(70, seed=5))
+    with Publisher(Plan(chain, Mean(), 2, 1.0), dataset="ward", ledger=folder / "ledger.db", budget=0.5) as publisher:
+        publisher.publish(panel)
+    return report_ledger(folder / "ledger.db", folder / "out", dataset="ward", version="9.9", panel=panel)
 
 
 @pytest.fixture

@@ -193,7 +193,7 @@ class TestRealProcess:
         done = process("demo", "--out", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         assert "To quote:" in done.stdout
-        names = "leakage.svg", "leakage.png", "coupling.svg", "release.svg", "history.svg", "share.html", "index.html"
+        names = "release.svg", "release.png", "belief.svg", "late.svg", "summary.json", "share.html", "index.html"
         for name in (*names, "released.csv", "released.csv.certificate.json", "ledger.db"):
             assert (tmp_path / "out" / name).stat().st_size > 1000
             assert name in done.stdout

@@ -8,7 +8,7 @@ import pytest
 import csdp
 from csdp.panel import Panel, Readings
 from csdp.report import figures
-from csdp.report.records import ReleaseRecord, TruthRecord, label_times, truth_records
+from csdp.report.records import ReleaseRecord, TruthRecord, day_names, label_times, truth_records
 
 CHAIN = csdp.CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], values=[10.0, 20.0], names=["a", "b"])
 
@@ -69,6 +69,9 @@ def test_the_legend_is_in_the_part_that_a_narrow_screen_shows() -> None:
 
 
 class TestTimes:
+    def test_days_of_numbers_have_no_names(self) -> None:
+        assert day_names([1, 2], ["1", "2"]) == []
+
     def test_days_of_the_readers_zone(self) -> None:
         times = np.datetime64("2024-10-25T00:00", "s") + np.arange(200) * 1800
         labels, name = label_times(list(range(200)), times, timezone="Europe/Berlin")

@@ -15,7 +15,6 @@ import typer
 import csdp
 from csdp.auditing.audit import Audit
 from csdp.auditing.audit import audit as run_audit
-from csdp.bounds.result import with_chance
 from csdp.cli import options, plan_options
 from csdp.cli.reading import locate, takes_readings
 from csdp.cli.release import print_guarantees
@@ -303,10 +302,6 @@ def report(
 
 
 def demo(
-    data: Annotated[
-        Literal["flights", "parking", "glucose", "stocks"],
-        typer.Option(help="Data set: flights, parking and glucose come with csdp, stocks with the package river."),
-    ] = "flights",
     output: Annotated[
         str | None,
         typer.Option(
@@ -335,7 +330,7 @@ def demo(
     ] = 2.0,
     form: options.FormatOption = "table",
 ) -> None:
-    """Fit a chain to a public past, plan for a budget, publish the rest through a ledger, and write a report.
+    """Fit a chain to the public past of flights, plan for a budget, publish the rest, and write a report.
 
     \b
     Example:
@@ -345,42 +340,12 @@ def demo(
     only what was published. With --live the numbers are published while you watch, and the budget can be changed.
     """
     if live:
-        _demonstrate_live(output, data, form, port=port, speed=speed, browser=browser)
+        _demonstrate_live(output, form, port=port, speed=speed, browser=browser)
         return
-    from csdp.report.demo import run_demo
-
-    output = "demo-out" if output is None else output
-    if data == "flights":
-        _demonstrate_flights(output, form)
-        return
-    with progress_bar() as progress:
-        result = run_demo(output, version=csdp.__version__, data=data, progress=progress)
-    study = result.study
-    if form == "json":
-        summary = {"data": study.prepared.data.title, "fit": study.quality.to_dict(), "ceiling": study.ceiling}
-        files = {"files": written_files(result.files), "certificate": result.certificate.to_dict()}
-        print_json({**summary, **files})
-        return
-    print_lines(
-        [
-            study.plan.verdict.words,
-            study.prepared.data.title,
-            f"Plan: {study.plan.query.name}, age {study.plan.ages[0]}, epsilon_c {study.plan.epsilon_c:.4g}; a release "
-            f"at every tick without end leaks at most {with_chance(study.ceiling)} about the present, under each of "
-            f"{len(study.plan.chain.members)} chains",
-        ]
-    )
-    print_guarantees(result.certificate)
-    print_lines([f"To quote: {result.certificate.sentence}"])
-    print_written(result.files)
-
-
-def _demonstrate_flights(output: str, form: Format) -> None:
-    """The demonstration on flights."""
     from csdp.report.flights_page import lead, run_flights_demo
 
     with progress_bar() as progress:
-        result = run_flights_demo(output, version=csdp.__version__, progress=progress)
+        result = run_flights_demo(output or "demo-out", version=csdp.__version__, progress=progress)
     study = result.study
     if form == "json":
         certificate = study.now.certificate.to_dict()
@@ -392,18 +357,15 @@ def _demonstrate_flights(output: str, form: Format) -> None:
     print_written(result.files)
 
 
-def _demonstrate_live(output: str | None, data: str, form: Format, *, port: int, speed: float, browser: bool) -> None:
+def _demonstrate_live(output: str | None, form: Format, *, port: int, speed: float, browser: bool) -> None:
     """The demonstration on flights as a service that publishes while one looks on."""
-    if data != "flights":
-        raise InputError(f"data: {data!r} given with --live; it replays flights")
     if form != "table":
         raise InputError("format: json given with --live; the running service answers in JSON")
     try:
         from csdp.service.live_demo import run_live_demo
     except ModuleNotFoundError as error:
         raise InputError(f"the service needs {error.name}: install csdp[service]") from None
-    from csdp.report.demo import no_progress
-    from csdp.report.flights import FlightsModel, fit_flights
+    from csdp.report.flights import FlightsModel, fit_flights, no_progress
 
     def fit() -> FlightsModel:
         with progress_bar() as progress:

@@ -23,7 +23,7 @@ from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
 from csdp.computation import Computation, verify_query
 from csdp.datasets import Dataset
-from csdp.errors import CsdpWarning, InfeasibleError
+from csdp.errors import CsdpWarning, InfeasibleError, LedgerConflictError
 from csdp.estimate import LearnedEstimator
 from csdp.estimate.result import About, removed_share
 from csdp.fitting.fit import fit
@@ -32,12 +32,11 @@ from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.planning.curves import largest_level
-from csdp.publisher import Batch, learn_from_past
+from csdp.publisher import Batch, Publisher, learn_from_past
 from csdp.queries import Mean
 from csdp.reading_range import ReadingRange
 from csdp.report import records
 from csdp.report.certificate import Certificate, certify
-from csdp.report.demo import open_publisher
 from csdp.report.files import Series, write_json, write_series
 
 #: Hidden environments, and chains besides the fit that the certificate covers too.
@@ -161,6 +160,10 @@ class FlightsModel:
         return Plan(self.chain, self.query, 0, level)
 
 
+def no_progress(what: str, done: int, total: int) -> None:
+    """Ignore progress."""
+
+
 def fit_flights(progress: Progress) -> FlightsModel:
     """Fit the chain of the demonstration to the public past; takes some seconds."""
     data = datasets.load("flights")
@@ -237,7 +240,7 @@ def _release(
     name = "flights" if about == "now" else "flights-late"
     with (
         Ledger.open(out / ("ledger.db" if about == "now" else "ledger-late.db")) as ledger,
-        open_publisher(
+        _open_publisher(
             plan, ledger, name, step=rest.step, estimator=learned, budget=BUDGET if about == "now" else None
         ) as publisher,
     ):
@@ -264,6 +267,29 @@ def _release(
         truth,
         *_measure(shown, dict(usual), {one.tick: one.value for one in truth}),
     )
+
+
+def _open_publisher(
+    plan: Plan, ledger: Ledger, name: str, *, step: int, estimator: LearnedEstimator, budget: float | None
+) -> Publisher:
+    """Open a dataset of the demonstration; under another name if it was published before by another plan."""
+
+    def open_as(dataset: str) -> Publisher:
+        return Publisher(
+            plan,
+            dataset=dataset,
+            ledger=ledger,
+            budget=budget,
+            time_step=step,
+            on_refusal="skip",
+            model_unchecked=True,  # an example, and every page says so
+            estimator=estimator,
+        )
+
+    try:
+        return open_as(name)
+    except LedgerConflictError:
+        return open_as(f"{name}-{plan.digest[:8]}")
 
 
 def _measure(

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from csdp.aging import Progress
 from csdp.bounds.result import as_text, chance, in_words, with_chance
 from csdp.report import figures
-from csdp.report.demo import no_progress
 from csdp.report.files import write_json
-from csdp.report.flights import DAY, LATE_BUDGETS, WRITTEN, FlightsRelease, FlightsStudy, run_flights
+from csdp.report.flights import DAY, LATE_BUDGETS, WRITTEN, FlightsRelease, FlightsStudy, no_progress, run_flights
 from csdp.report.page import (
     PageSection,
     definition_list,

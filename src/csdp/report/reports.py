@@ -1,8 +1,7 @@
-"""The reports: of a dataset from its ledger, and of a demonstration. Figures, a page to share, and a private page."""
+"""The report of a dataset from its ledger: figures, a page to share, and a private page."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -14,11 +13,10 @@ import numpy as np
 from csdp.accountant.distances import leakage_by_distance
 from csdp.aging import Progress
 from csdp.bounds.overview import leakage_table
-from csdp.bounds.result import as_text, in_words, with_chance
+from csdp.bounds.result import as_text, with_chance
 from csdp.chain.views import has_long_run
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
-from csdp.estimate.result import about_words
 from csdp.estimate.second_order import moments
 from csdp.ledger import Ledger
 from csdp.ledger.records import TickGrid
@@ -42,15 +40,12 @@ from csdp.report.page import (
     ledger_facts,
     number_table,
     paragraph,
-    percent,
     save_report,
 )
-from csdp.report.records import TruthRecord, day_names, label_times, truth_records
+from csdp.report.records import TruthRecord, label_times, truth_records
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from csdp.report.demo import DemoStudy
 
 #: Largest number of joint states of a component for which sweeps over ages and noise levels are fast enough.
 SWEEP_STATES = 1024
@@ -200,15 +195,15 @@ def _write_ledger_pages(
     common += [PageSection.detail("The record", definition_list(record))]
     caption = (
         f"Dots: published values (at most the newest {DRAWN:,} ticks). Line and band: the estimate that was published "
-        "with them, from each dot and those before it. Dashed: what the model expects without any release. True "
-        "values, where they are shown, are those of the readings as read."
+        "with them, from each dot and those before it. Dashed: what the model expects without any release."
     )
+    with_truth = f"{caption} True values are those of the readings as read."
     words = "Published values and the estimate from them"
     return save_report(
         out,
         drawings,
         [_release_section(drawings["release"], "open", caption, words), *common],
-        [_release_section(drawings["private"], "private", caption, words), *common] if "private" in drawings else [],
+        [_release_section(drawings["private"], "private", with_truth, words), *common] if "private" in drawings else [],
         certificate=certificate,
         title=f"What was published of {certificate.dataset}",
         lead=f"{worth_words(certificate)} {certificate.sentence}",
@@ -256,188 +251,3 @@ def _distance_sections(plan: Plan) -> list[PageSection]:
     )
     body = words + number_table(("present values apart by", "epsilon", ""), rows)
     return [PageSection.detail("By the distance of values", body)]
-
-
-# ---- the demonstration ----------------------------------------------------------------------------------------------
-
-
-def write_demo_pages(study: DemoStudy, out: Path, *, version: str) -> list[str]:
-    """Draw and write all figures and pages; returns the names of the files, the private page last."""
-    drawings, case = _draw_demo(study), study.prepared.case
-    caption, words = _release_caption(study), f"Published values and estimate: {case.what}"
-    shared = [
-        _release_section(drawings["release"], "open", caption, words),
-        leakage_history_section(drawings["history"], case.budget),
-        guarantees_section(study.published.certificate),
-        _model_section(study, drawings["coupling"]),
-        _quality_section(study),
-        _together_section(study),
-        frontier_section(drawings["frontier"], _frontier_caption(study)),
-        age_section(drawings["leakage"]),
-        _record_section(study),
-    ]
-    private = [
-        _release_section(drawings["private"], "private", caption, words),
-        _errors_section(study),
-        *shared[1:6],
-        _point_bounds_section(study),
-        *shared[6:],
-    ]
-    footer = f"csdp {version}, chain digest {study.chain.digest[:16]}"
-    texts = {"title": case.title, "lead": _lead(study), "footer": footer}
-    return save_report(out, drawings, shared, private, certificate=study.published.certificate, **texts)
-
-
-def _draw_demo(study: DemoStudy) -> dict[str, Figure]:
-    published, case = study.published, study.prepared.case
-    days = day_names(study.prepared.rest.ticks.tolist(), study.prepared.rest.times.astype(str).tolist())
-    truth = truth_records(study.plan, study.prepared.rest)
-
-    def draw_release(values: Sequence[TruthRecord]) -> Figure:
-        return figures.release_figure(published.records, what=case.what, truth=values, usual=published.usual, days=days)
-
-    return {
-        "release": draw_release(()),
-        "private": draw_release(truth),
-        "history": figures.leakage_history_figure(published.leakage, budget=case.budget, days=days),
-        "leakage": figures.leakage_by_age_figure(study.by_age),
-        "frontier": figures.frontier_figure(study.frontier, chosen=(study.ceiling, study.model_mse)),
-        "coupling": figures.coupling_graph_figure(study.chain),
-    }
-
-
-def _lead(study: DemoStudy) -> str:
-    case, plan = study.prepared.case, study.plan
-    return (
-        f"{worth_words(study.published.certificate)} {study.prepared.data.title}. A chain is fitted to a public past; "
-        f"then the {case.what}, {plan.ages[0]} ticks old and with noise, is published through a ledger. All releases "
-        f"together leak at most epsilon = {case.budget:g} about the present state of any one sequence, at every moment "
-        f"({in_words(case.budget)}), under each of {len(study.plan.chain.members)} chains that are plausible given the "
-        "past."
-    )
-
-
-def _release_caption(study: DemoStudy) -> str:
-    estimate = study.estimate
-    return (
-        f"Dots: published values. Line and band: the estimate that is published with them, "
-        f"{about_words(estimate.about, study.plan.max_age)}: {estimate.in_words}. Dashed: the best guess without any "
-        f"release, the mean answer{' at this time of day' if estimate.kind == 'seasonal' else ''} in the public past. "
-        "The estimate uses only published numbers and the public past, so it costs no privacy."
-    )
-
-
-def _errors_section(study: DemoStudy) -> PageSection:
-    errors = study.published.errors
-    rows = [
-        ("published number", math.sqrt(errors.published), f"{study.plan.ages[0]} ticks old, with noise"),
-        ("estimate", math.sqrt(errors.estimate), "the line above"),
-        ("no data: mean answer", math.sqrt(errors.usual), "the dashed line: what the release has to beat"),
-        ("no data: one constant", math.sqrt(errors.constant), "the mean of the public past"),
-    ]
-    better = errors.estimate < errors.usual
-    verdict = (
-        f"The release removes {percent(1 - errors.estimate / errors.usual)} of the squared error of the mean answer."
-        if better
-        else "On these readings the release is NOT better than the mean answer: at this budget its noise is too large."
-    )
-    table = number_table(
-        ("estimate of the present", "error", "note"), [(name, f"{value:.3f}", note) for name, value, note in rows]
-    )
-    caveat = (
-        "Read this as an example, not as a test: the question, the threshold and the days of this demonstration were "
-        "chosen after looking at these readings, and the noise is different at every run."
-    )
-    return PageSection("How close it came", table + paragraph(f"{verdict} {caveat}"))
-
-
-def _point_bounds_section(study: DemoStudy) -> PageSection:
-    point, plan = study.chain.without_family(), study.plan
-    table = leakage_table(point, plan.query, ages=plan.ages[0], epsilon_c=plan.epsilon_c)
-    return PageSection.detail("One release, by every bound (point estimate)", leakage_block(table))
-
-
-def _model_section(study: DemoStudy, figure: Figure) -> PageSection:
-    chain = study.chain
-    record = chain.fitted
-    assert record is not None
-    pairs = [
-        ("Sequences", f"{chain.sequences}, with {chain.states} states each: {study.prepared.case.states}"),
-        ("A tick", study.prepared.case.tick),
-        (
-            "Fitted by",
-            f"{record.method}, on {record.observations:,} transitions before {study.prepared.data.past_ends}",
-        ),
-        (
-            "Family",
-            f"the fit and {record.ensemble} others ({record.ensemble_method}); the largest leakage is certified",
-        ),
-    ]
-    body = coupling_block(chain, figure) + definition_list([*pairs, *(("Beware", note) for note in record.warnings)])
-    return PageSection.detail("The model and its fit to the public past", body)
-
-
-def _quality_section(study: DemoStudy) -> PageSection:
-    quality = study.quality
-    table = number_table(
-        ("model", "nats per transition", "held out"),
-        [
-            ("this chain", f"{quality.chain:.4f}", f"{quality.held_out_ticks:,} ticks that it did not see"),
-            ("independent chains", f"{quality.independent:.4f}", "one for each sequence"),
-            ("no past", f"{quality.stationary:.4f}", "frequencies alone"),
-        ],
-    )
-    joint = (
-        f"Under joint chains of the groups, whose sequences can change together within a step, one release leaks "
-        f"{with_chance(study.joint_leakage)}; under the coupled chain {with_chance(study.coupled_leakage)}. "
-        + (
-            "The coupled chain does not model this difference; the certificate holds for the family of coupled "
-            "chains, not for joint chains."
-            if study.joint_leakage > study.coupled_leakage
-            else "The coupled chain gives the larger leakage of the two."
-        )
-    )
-    return PageSection.detail("Does the model explain the data?", table + paragraph(quality.verdict) + paragraph(joint))
-
-
-def _together_section(study: DemoStudy) -> PageSection:
-    together, case = study.together, study.prepared.case
-    (one, one_limits), (ever, ever_limits) = together.one_release, together.for_ever
-    assert together.chain.fitted is not None
-    words = (
-        f"The budget of {case.budget:g} is certified for the groups above, taken as independent of each other. If "
-        f"every sequence may depend on its two neighbours in the list instead, all {together.chain.sequences} are "
-        f"tied. Read backwards, the same releases then leak at most {with_chance(one)} (one release) and "
-        f"{with_chance(ever)} (without end) under every process, also one that changes over time, whose influences are "
-        f"at most the fitted ones. Under every process within limits that hold together with confidence "
-        f"{together.chain.fitted.confidence:g} they leak at most {with_chance(one_limits)} and "
-        f"{with_chance(ever_limits)}: the public past has only {len(study.prepared.past.ticks)} ticks, and limits from "
-        "a longer one are narrower. This holds for each such process, not for someone unsure which of them is true."
-    )
-    return PageSection.detail("All sequences together", paragraph(words))
-
-
-def _frontier_caption(study: DemoStudy) -> str:
-    return (
-        "Releasing at every tick without end: leakage of the present against the error of the estimate, by age, "
-        "under the fitted model (it ignores the time of day, so its errors differ from those of the first figure). "
-        f"Lines: the point estimate. Star: this plan, certified for the family at {with_chance(study.ceiling)}; the "
-        f"point estimate alone would allow epsilon_c = {study.point_best.plan.epsilon_c:.3g} instead of "
-        f"{study.plan.epsilon_c:.3g}."
-    )
-
-
-def _record_section(study: DemoStudy) -> PageSection:
-    data, plan, certificate = study.prepared.data, study.plan, study.published.certificate
-    point = with_chance(study.point_best.leakage.epsilon)
-    pairs = [
-        *_release_facts(plan, str(plan.ages[0])),
-        ("Without end", f"at most {with_chance(study.ceiling)}; for the point estimate at its own noise level {point}"),
-        *ledger_facts(certificate),
-        ("Readings", f"{data.provenance} Licence: {data.licence}"),
-        ("Preparation", data.handling),
-        ("Noise", "from the random number generator of the operating system"),
-        ("Chain digest", study.chain.digest),
-        ("Plan digest", plan.digest),
-    ]
-    return PageSection.detail("The record", definition_list(pairs))
