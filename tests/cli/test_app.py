@@ -33,7 +33,7 @@ def test_the_commands():
     ledger = {f"ledger {name}" for name in ("show", "verify", "export", "migrate")}
     ledger |= {"init", "doctor", "stream", "serve", "key new", "key list", "key remove"}
     chains = {"chain new", "chain show", "chain simulate"}
-    data = {"open", "suggest", "fit", "synth", "report", "export"}
+    data = {"open", "suggest", "fit", "report"}
     assert leaves == chains | {"leakage", "plan", "release", "demo", "audit"} | ledger | data
 
 

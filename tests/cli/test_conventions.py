@@ -34,10 +34,8 @@ LEAVES = {path: command for path, command in ALL.items() if not hasattr(command,
 NO_FORMAT = {
     ("chain", "new"): "its result is the model, which is JSON",
     ("chain", "simulate"): "its result is a table of readings",
-    ("synth",): "its result is a table of readings",
     ("ledger", "export"): "its result is JSON lines",
     ("init",): "its result is a specification, which is TOML",
-    ("export",): "its result is a script and a notebook",
 }
 #: Options whose help texts differ between commands, and why.
 MEANT = {
@@ -45,7 +43,6 @@ MEANT = {
     "--figure": "every command draws something else",
     "--budget": "a limit of a dataset; for plan the target that is met",
     "--dataset": "a name that is charged; one of many to look at; those that a key opens",
-    "--data": "readings that a script publishes; readings that a report shows",
     "--ledger": "release charges it, audit replays it in the place of a chain",
     "--chain": "release reads it, init names it in the specification",
     "--spec": "serve takes several",
@@ -54,7 +51,6 @@ MEANT = {
     "--names": "given to a chain that is made; chosen among those of readings",
     "--direction": "given for a chain that is made; chosen by the data where one is fitted",
     "--confidence": "of a lower bound that an audit finds; of the limits that a fit leaves",
-    "--public": "readings that are fitted; a chain that sequences are drawn from",
     "--workers": "processes of a computation, or of a service",
 }
 #: One name for one thing: what an option of this name takes, wherever it is.

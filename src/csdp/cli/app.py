@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 import csdp
-from csdp.cli.chain import chain_app, synth
+from csdp.cli.chain import chain_app
 from csdp.cli.doctor import doctor
 from csdp.cli.evidence import audit, demo, report
-from csdp.cli.export import export
 from csdp.cli.fit import fit
 from csdp.cli.leakage import leakage
 from csdp.cli.ledger import ledger_app
@@ -60,7 +59,6 @@ app.command(name="open", rich_help_panel=DATA)(open_input)
 app.add_typer(chain_app, name="chain", rich_help_panel=DATA)
 app.command(rich_help_panel=DATA)(suggest)
 app.command(rich_help_panel=DATA)(fit)
-app.command(rich_help_panel=DATA)(synth)
 app.command(rich_help_panel=LEAKAGE)(leakage)
 app.command(rich_help_panel=LEAKAGE)(plan)
 app.command(rich_help_panel=PUBLISHING)(release)
@@ -70,7 +68,6 @@ app.add_typer(key_app, name="key", rich_help_panel=PUBLISHING)
 app.add_typer(ledger_app, name="ledger", rich_help_panel=PUBLISHING)
 app.command(rich_help_panel=EVIDENCE)(audit)
 app.command(rich_help_panel=EVIDENCE)(report)
-app.command(rich_help_panel=EVIDENCE)(export)
 app.command(rich_help_panel=EVIDENCE)(demo)
 app.command(rich_help_panel=SETUP)(init)
 app.command(rich_help_panel=SETUP)(doctor)

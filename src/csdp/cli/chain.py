@@ -1,4 +1,4 @@
-"""`csdp chain`: make, show and simulate models of correlated sequences; `csdp synth`: draw from a private fit."""
+"""`csdp chain`: make, show and simulate models of correlated sequences."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import typer
 
-from csdp.bounds.result import as_text, in_words
-from csdp.chain import CoupledChain, Model, private_fits
+from csdp.chain import CoupledChain, Model
 from csdp.chain.files import save_model
 from csdp.cli import options
 from csdp.cli.terminal import CommandGroup, console, print_json, print_lines
@@ -22,18 +21,6 @@ if TYPE_CHECKING:
 
 #: Largest number of sequences for a coupling of every pair: the file has one entry per pair.
 ALL_TO_ALL = 2000
-
-Steps = Annotated[int, typer.Option(help="Number of snapshots to draw, one per row.")]
-Content = Annotated[
-    Literal["states", "values"],
-    typer.Option("--as", help="Write state numbers 0,1,... (states) or the values of the states (values)."),
-]
-SnapshotFile = Annotated[
-    str,
-    typer.Option(
-        "--output", "-o", metavar="OUT.csv|.parquet|.npy", help="File to write the snapshots to; - prints CSV."
-    ),
-]
 
 chain_app = typer.Typer(
     cls=CommandGroup,
@@ -261,10 +248,18 @@ def show(chain: options.ChainFile, form: options.FormatOption = "table") -> None
 @chain_app.command("simulate")
 def simulate(
     chain: options.ChainFile,
-    steps: Steps,
+    steps: Annotated[int, typer.Option(help="Number of snapshots to draw, one per row.")],
     seed: options.Seed = 0,
-    content: Content = "states",
-    output: SnapshotFile = "-",
+    content: Annotated[
+        Literal["states", "values"],
+        typer.Option("--as", help="Write state numbers 0,1,... (states) or the values of the states (values)."),
+    ] = "states",
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", metavar="OUT.csv|.parquet|.npy", help="File to write the snapshots to; - prints CSV."
+        ),
+    ] = "-",
 ) -> None:
     """Draw snapshots from a model: a table with a column `time` and one per sequence, or a numpy array.
 
@@ -274,13 +269,16 @@ def simulate(
       csdp chain simulate chain.json --steps 1000 --as values -o values.npy
     """
     model = options.read_chain(chain)
-    kind = check_output(output, model)
-    write_snapshots(model, simulate_snapshots(model, steps, seed, content), output, kind)
+    kind = _check_output(output, model)
+    rows: npt.NDArray[Any] = model.simulate(steps, seed=seed)
+    if content == "values":
+        rows = model.value_table[np.arange(model.sequences), rows]
+    _write_snapshots(model, rows, output, kind)
     if output != "-":
         typer.echo(f"wrote {output}: {steps:,} snapshots of {model.sequences:,} sequences, seed {seed}")
 
 
-def check_output(output: str, model: Model) -> str:
+def _check_output(output: str, model: Model) -> str:
     """The kind of file that a name asks for: csv (also for -), parquet or npy."""
     kind = "csv" if output == "-" else Path(output).suffix.lower().removeprefix(".")
     if kind not in {"csv", "parquet", "npy"}:
@@ -290,13 +288,7 @@ def check_output(output: str, model: Model) -> str:
     return kind
 
 
-def simulate_snapshots(model: Model, steps: int, seed: int, content: str) -> npt.NDArray[Any]:
-    """Snapshots of a model, one per row, as state numbers or as the values of the states."""
-    rows = model.simulate(steps, seed=seed)
-    return rows if content == "states" else model.value_table[np.arange(model.sequences), rows]
-
-
-def write_snapshots(model: Model, rows: npt.NDArray[Any], output: str, kind: str) -> None:
+def _write_snapshots(model: Model, rows: npt.NDArray[Any], output: str, kind: str) -> None:
     """Write snapshots as a file of some kind; - prints CSV."""
     if output == "-":
         text = io.StringIO()
@@ -326,53 +318,3 @@ def _write_parquet(path: str, model: Model, rows: npt.NDArray[Any]) -> None:
     names = ["time", *model.names]
     table = pyarrow.table([np.arange(rows.shape[0]), *(np.ascontiguousarray(c) for c in rows.T)], names=names)
     pyarrow.parquet.write_table(table, path)
-
-
-# ---- csdp synth ----------------------------------------------------------------------------------------------------
-
-
-def synth(
-    chain: options.ChainFile,
-    steps: Steps = 1000,
-    seed: options.Seed = 0,
-    content: Content = "values",
-    output: SnapshotFile = "-",
-    public: Annotated[
-        bool, typer.Option("--public", help="Declare that the chain was not made from private readings.")
-    ] = False,
-) -> None:
-    """Write synthetic sequences that follow a privately fitted chain, and say what they promise.
-
-    They are computed from the chain alone, so they tell no more about a real reading than the fit has paid for, however
-    many are drawn.
-
-    \b
-    Example:
-      csdp fit readings.csv --epsilon 5 --edges 0.5 --bounds 0,1 -o private.json
-      csdp synth private.json --steps 1000 --seed 1 -o synthetic.csv
-    """
-    model = options.read_chain(chain)
-    fits = private_fits(model)
-    if not fits and not public:
-        raise InputError(
-            f"chain: {chain} does not say that it was fitted privately, so what is drawn from it would reveal its "
-            "readings without a limit; fit it with --epsilon, or declare --public if no private readings were used"
-        )
-    kind = check_output(output, model)
-    write_snapshots(model, simulate_snapshots(model, steps, seed, content), output, kind)
-    typer.echo(promise(sum(fits.values())), err=True)
-
-
-def promise(epsilon: float) -> str:
-    """What synthetic sequences of a chain promise, whose private fits cost `epsilon` a reading; 0 where it is public.
-
-    >>> promise(1.0).split(":")[0]
-    'Promised'
-    """
-    if not epsilon:
-        return "Promised: nothing was protected; the chain was declared public."
-    return (
-        f"Promised: plain differential privacy with epsilon {as_text(epsilon)} ({in_words(epsilon)}) for every single "
-        "reading of the fit, under any model, however many rows are drawn. Not promised: a limit on what they tell "
-        "about the present of a sequence through others, or that they keep more than the chain describes."
-    )
