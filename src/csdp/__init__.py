@@ -23,7 +23,6 @@ if _typing.TYPE_CHECKING:
     from csdp.estimate import LearnedEstimator, learn_estimator, mse
     from csdp.fitting.drift import Drift, DriftCheck, drift
     from csdp.fitting.emissions import ReadingsCheck, check_readings
-    from csdp.fitting.estimator import CoupledChainEstimator
     from csdp.fitting.evidence import check_model
     from csdp.fitting.quality import FitQuality, fit_quality
     from csdp.ledger import Ledger
@@ -49,7 +48,6 @@ __all__ = [
     "Audit",
     "Count",
     "CoupledChain",
-    "CoupledChainEstimator",
     "Custom",
     "Discretiser",
     "DistanceTable",
@@ -126,7 +124,6 @@ _LATER = {
     "Accountant": "csdp.accountant",
     "Attack": "csdp.auditing.attacker",
     "Discretiser": "csdp.panel",
-    "CoupledChainEstimator": "csdp.fitting.estimator",
     "DistanceTable": "csdp.accountant.distances",
     "leakage_by_distance": "csdp.accountant.distances",
     "Drift": "csdp.fitting.drift",

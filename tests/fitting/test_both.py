@@ -138,12 +138,13 @@ def test_a_family_is_drawn_published_and_watched(tmp_path):
         assert csdp.replay(publisher.ledger, dataset="d").ok
 
 
-def test_the_estimator_scores_it():
+def test_it_explains_more_than_independent_chains():
     states = both(s=3).simulate(600, seed=6)
     settings = {"environment": "both", "cycle": CYCLE, "environments": 2, "tolerance": 1e-5}
-    fitted = csdp.CoupledChainEstimator(public=True, ensemble=0, **settings).fit(states)
-    alone = csdp.CoupledChainEstimator(public=True, ensemble=0, neighbours=0).fit(states)
-    assert fitted.score(states) > alone.score(states)
+    fitted = csdp.fit(states, public=True, ensemble=0, **settings)
+    alone = csdp.fit(states, public=True, ensemble=0, neighbours=0)
+    sample, labels = read_sample(states, states=2), np.resize(CYCLE, 600)
+    assert chain_scores(fitted, sample, labels=labels).sum() > chain_scores(alone, sample).sum()
 
 
 def test_a_clock_is_needed():

@@ -92,7 +92,7 @@ PLAIN |= {
     "Leakage",
     "LowBits",
 }
-PLAIN |= {"LeakageSummary", "LeakageTable", "PerGroup", "Replay", "CoupledChainEstimator", "JointChain"}
+PLAIN |= {"LeakageSummary", "LeakageTable", "PerGroup", "Replay", "JointChain"}
 PLAIN |= {"DistanceTable", "FoundInput", "InputSpec", "LearnedEstimator", "ReadingRange", "ReadingsCheck", "find_input"}
 PLAIN |= {"Count", "Custom", "Histogram", "Identity", "Linear", "Max", "Mean", "Min", "Sum"}
 

@@ -45,11 +45,11 @@ def read_environment(
     if not named:
         return "series", _read_series(environment, ticks)
     if environment in {"clock", "both"} or (environment == "auto" and (cycle is not None or _has_clock(data))):
-        return environment, read_clock(cycle, data, ticks)
+        return environment, _read_clock(cycle, data, ticks)
     return environment, None
 
 
-def read_clock(cycle: int | Sequence[int] | None, data: Any, ticks: int) -> KnownEnvironment:
+def _read_clock(cycle: int | Sequence[int] | None, data: Any, ticks: int) -> KnownEnvironment:
     """Environments by the clock: `cycle` phases, or the environment of each phase, or a panel's times of day."""
     numbers = np.asarray(data.ticks if isinstance(data, Panel) else np.arange(ticks), dtype=np.int64)
     phases = _day_classes(data, numbers) if cycle is None else _read_cycle(cycle)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from csdp.chain import CoupledChain, EnvironmentChain
 from csdp.chain.model import Direction
 from csdp.errors import InputError
 from csdp.fitting.environment_em import filter_scores, pick_classes, step_scores
-from csdp.fitting.environment_source import read_clock
 from csdp.fitting.pairs import Graph
 from csdp.fitting.sample import Sample
 
@@ -110,19 +108,3 @@ def count_complete(readings: Sample, graph: Graph) -> int:
         return readings.transitions * readings.sequences
     read = readings.states >= 0
     return sum(int((read[1:, j] & read[:-1, graph.of(j)].all(axis=1)).sum()) for j in range(readings.sequences))
-
-
-def score_environments(chain: EnvironmentChain, readings: Sample, data: Any) -> tuple[float, int]:
-    """Log-likelihood of readings under an environment chain, and how many transitions it is of.
-
-    The clock is that of the data, ticks from 0 where it has none; a public series is not known here and is refused.
-    """
-    if chain.series is not None:
-        raise InputError(
-            f"score: the chain follows the public series {chain.series!r}, which the data does not carry; score a "
-            "chain by a clock or with hidden environments"
-        )
-    labels = None if chain.cycle is None else read_clock(chain.cycle, data, readings.states.shape[0]).labels
-    graph = join_graphs(chain.environments)
-    total = float(chain_scores(chain, readings, labels=labels, graph=graph).sum())
-    return total, count_complete(readings.in_direction(chain.direction), graph)
