@@ -175,7 +175,6 @@ _ROOMS = (
     "datasets",
     "estimate",
     "fitting",
-    "interop",
     "ledger",
     "noise",
     "panel",

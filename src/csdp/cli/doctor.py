@@ -29,13 +29,8 @@ _OPTIONAL: dict[str, tuple[str, dict[str, str]]] = {
     "service": ("csdp serve", {"fastapi": "fastapi", "uvicorn": "uvicorn", "prometheus-client": "prometheus_client"}),
     "spark": ("tables and streams on Spark", {"pyspark": "pyspark"}),
 }
-#: Other packages that csdp works with, and for what; they need no extra.
-_INTEROP = {
-    "pandas": "data frames in and out",
-    "polars": "data frames in and out",
-    "opendp": "csdp.interop.opendp_measurement",
-    "dp-accounting": "csdp.interop.dp_accounting_event",
-}
+#: Packages whose data frames csdp reads and makes; they need no extra.
+_FRAMES = ("pandas", "polars")
 
 State = Literal["ok", "missing", "wrong"]
 
@@ -118,7 +113,7 @@ def run_checks(
         lambda: _check_ledger(folder),
         _check_extras,
         _check_java,
-        _check_interop,
+        _check_frames,
     ]
     for done, step in enumerate(steps, start=1):
         yield from step()
@@ -328,9 +323,9 @@ def _check_java() -> Iterator[CheckResult]:
     yield CheckResult("Java", "ok", origin, required=False)
 
 
-def _check_interop() -> Iterator[CheckResult]:
-    for name, purpose in _INTEROP.items():
-        yield _check_package(name, (), required=False, hint=f"{purpose}: pip install {name}")
+def _check_frames() -> Iterator[CheckResult]:
+    for name in _FRAMES:
+        yield _check_package(name, (), required=False, hint=f"data frames in and out: pip install {name}")
 
 
 # ---- versions ------------------------------------------------------------------------------------------------------

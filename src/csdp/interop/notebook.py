@@ -9,7 +9,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, singledispatch
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from csdp.bounds.result import Leakage, as_text, belief
 from csdp.chain import CoupledChain, EnvironmentChain, Family, Model
 from csdp.display import import_package
 from csdp.errors import InputError
-from csdp.interop.conversions import Kind, releases_frame
 from csdp.panel import Panel, Readings
 from csdp.plan import Plan
 from csdp.planning import DynamicPlan, Frontier
@@ -41,6 +40,7 @@ from csdp.report.figures import (
     release_figure,
     style_axes,
 )
+from csdp.report.files import Series, arrow_table
 from csdp.report.records import dependences, release_records
 
 if TYPE_CHECKING:
@@ -59,16 +59,25 @@ _LINES = 6
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
-def to_frame(result: Any, kind: Kind) -> Any:
+def to_frame(result: Any, kind: Literal["pandas", "polars"]) -> Any:
     """A result as a table of pandas or polars.
 
     >>> to_frame(Panel.from_states([[0], [1]], names=["a"]), "polars").rows()
     [(0, 0), (1, 1)]
     """
+    package = import_package(kind, package=kind)
     if isinstance(result, Batch):
-        return releases_frame(result, kind)
-    columns = _columns(result)
-    return import_package(kind, package=kind).DataFrame(columns)
+        table = _releases_table(result)
+        return table.to_pandas() if kind == "pandas" else package.from_arrow(table)
+    return package.DataFrame(_columns(result))
+
+
+def _releases_table(batch: Batch) -> Any:
+    """An arrow table with a row for each release in order of ticks; several outputs are numbered."""
+    releases = tuple(sorted(batch, key=lambda release: release.tick))
+    names = tuple(map(str, range(len(releases[0].values) if releases else 1)))
+    series = Series(names, {release.tick: release.tick for release in releases}, releases)
+    return arrow_table(series).drop_columns(["time"])
 
 
 @singledispatch
@@ -401,7 +410,7 @@ def _summary(result: Any) -> Columns:
         ends = f"{result.times[0]} to {result.times[-1]}" if len(result) else "no ticks"
         return {"sequence": list(result.names), "times": [ends] * len(result.names)}
     if isinstance(result, Batch):
-        return dict(to_frame(result, "arrow").to_pydict())
+        return dict(_releases_table(result).to_pydict())
     return _columns(result)
 
 
