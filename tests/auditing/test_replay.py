@@ -200,8 +200,10 @@ def test_a_custom_query_needs_its_plan(where):
         alone = replay(ledger)
         assert alone.charges == {NAME: ()}
         assert "give it with plans=[...]" in alone.notes[0]
+        assert alone.verdict.endswith("; 5 charges could NOT be replayed")
         result = replay(ledger, plans=[chosen])
         assert result.ok
+        assert result.left_out == 0
         assert len(result.charges[NAME]) == 5
 
 

@@ -44,6 +44,7 @@ def test_every_figure_is_shown_with_data(request, browser, made, name, width, sc
     details = page.locator("details")
     assert not details.locator("h2").first.is_visible()
     details.locator("summary").click()
+    assert details.locator("h2").first.is_visible()
     figures = page.locator("figure svg")
     expected = FIGURES[made, name]
     assert figures.count() == len(expected)

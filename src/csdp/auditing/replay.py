@@ -52,12 +52,16 @@ class ReplayedCharge:
 
 @dataclass(frozen=True)
 class Replay(Displayed):
-    """Result of a replay: findings (none if `ok`), and notes on what could not be recomputed."""
+    """Result of a replay: findings (none if `ok`), and notes on what could not be recomputed.
+
+    `left_out`: charges under plans that cannot be read back, which nothing is said about.
+    """
 
     datasets: tuple[str, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     charges: dict[str, tuple[ReplayedCharge, ...]] = field(repr=False)
+    left_out: int = 0
 
     def __repr__(self) -> str:
         return f"Replay({self.verdict})"
@@ -73,7 +77,8 @@ class Replay(Displayed):
         charges = sum(len(charges) for charges in self.charges.values())
         datasets = "1 dataset" if len(self.datasets) == 1 else f"{len(self.datasets)} datasets"
         result = "no leakage is recorded too low" if self.ok else f"{len(self.findings)} findings"
-        return f"{charges:,} charges of {datasets} replayed: {result}"
+        left = f"; {self.left_out:,} charges could NOT be replayed" if self.left_out else ""
+        return f"{charges:,} charges of {datasets} replayed: {result}{left}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content as plain data, for JSON."""
@@ -84,6 +89,7 @@ class Replay(Displayed):
             "charges": {name: len(charges) for name, charges in self.charges.items()},
             "findings": [{**vars(finding), "words": str(finding)} for finding in self.findings],
             "notes": list(self.notes),
+            "left_out": self.left_out,
         }
 
 
@@ -126,6 +132,7 @@ def replay(
     notes: list[str] = []
     charges: dict[str, tuple[ReplayedCharge, ...]] = {}
     recorded: set[str] = set()
+    left_out = 0
     for name in names:
         terms = ledger.history(name)
         recorded |= {digest for one in terms for digest in (one.plan_digest, one.chain_digest)}
@@ -139,12 +146,13 @@ def replay(
         findings += run.findings
         notes += run.notes
         charges[name] = tuple(run.charges)
+        left_out += run.left_out
     expected = {**dict.fromkeys(own_plans, "plan"), **{chain.digest: "chain" for chain in chains}}
     for digest, what in expected.items():
         if digest not in recorded:
             words = f"no dataset was published under the {what} {digest[:12]} that was given"
             findings.append(Finding(None, None, None, words))
-    return Replay(tuple(names), tuple(findings), tuple(notes), charges)
+    return Replay(tuple(names), tuple(findings), tuple(notes), charges, left_out)
 
 
 def _read_outputs(ledger: Ledger, name: str, run: _DatasetReplay) -> dict[int, dict[str, Any]]:
@@ -182,13 +190,16 @@ class _DatasetReplay:
         self._charged: dict[int, float] = {}
         #: environments of a public series that the present charge was the first to know, by tick
         self._told: dict[int, int] = {}
+        self.left_out = 0
 
     def replay_entry(self, entry: Entry, published: dict[str, Any] | None) -> None:
         """Replay one entry, given the output that was committed for it."""
         try:
             if entry.kind in {"open", "change"}:
                 self._set_plan(entry)
-            elif entry.kind == "reserve" and self._accountant is not None:
+            elif entry.kind == "reserve" and self._accountant is None:
+                self.left_out += 1
+            elif entry.kind == "reserve":
                 self._charge(entry, published)
             elif entry.kind == "commit" and published is not None:
                 self._check_output(entry, published)
