@@ -106,25 +106,6 @@ def test_stale_readings_are_never_below_brute_force(system: System, gaps: list[i
         never_below(accountant.leakage(run(accountant, ticks, stale)).epsilon, truth)
 
 
-@given(systems(oldest=2, sizes=((1, 2), (1, 3), (2, 2))), st.data())
-@law_settings(60)
-def test_several_plans_together_are_never_below_brute_force(system: System, data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(("mean", "max", "identity", "count")))
-    asked = Asked(name, system.s, system.m, 0)
-    ages = tuple(data.draw(st.lists(st.integers(0, 2), min_size=system.s, max_size=system.s)))
-    level = data.draw(st.sampled_from((0.2, 1.0, 3.0)))
-    ticks = [10, 11][: data.draw(st.integers(1, 2))]
-    other = system.plan(asked=asked, ages=ages, epsilon_c=level)
-    told = [o for t in ticks for o in (system.told(t), asked.told(t, ages, level))]
-    outputs = np.prod([float(len(o.likelihoods())) for o in told])
-    assume(outputs <= 5000)
-    truth = system.truth(told, ticks[-1])
-    for kind in ("auto", "scalar"):
-        accountant = Accountant(system.plan(), also=[other], state=kind)
-        never_below(accountant.leakage(run(accountant, ticks)).epsilon, truth)
-        assert accountant.after(len(ticks)).epsilon == accountant.leakage(run(accountant, ticks)).epsilon
-
-
 @given(systems(kinds=SETTLED, oldest=2), systems(kinds=SETTLED, oldest=2, sizes=((1, 2),)), st.data())
 @law_settings(100)
 def test_a_change_of_plan_is_never_below_brute_force(system: System, level: System, data: st.DataObject) -> None:

@@ -319,21 +319,23 @@ def test_states_that_nothing_leads_to_do_not_warn() -> None:
 
 def test_event_and_group_level() -> None:
     plan = Plan(CoupledChain(pair(0.75), SYMMETRIC), Mean(), 1, 0.5)
-    accountant = Accountant(plan, also=[Plan(plan.chain, Max(), 2, 0.25)])
-    assert accountant.event_level() == pytest.approx(0.75)
-    assert accountant.event_level(stale=2) == pytest.approx(2.25)
-    assert accountant.group_level(4) == pytest.approx(4 * (2 * 0.5 + 0.25))
-    assert accountant.group_level() == pytest.approx(2 * 0.5 + 0.25)
-    assert accountant.history_cost() == pytest.approx(1.25)
+    accountant = Accountant(plan)
+    assert accountant.event_level() == pytest.approx(0.5)
+    assert accountant.event_level(stale=2) == pytest.approx(1.5)
+    assert accountant.group_level(4) == pytest.approx(4 * 2 * 0.5)
+    assert accountant.group_level() == pytest.approx(2 * 0.5)
+    assert accountant.history_cost() == pytest.approx(1.0)
+    largest = Accountant(Plan(plan.chain, Max(), 2, 0.25))
+    assert largest.event_level() == largest.group_level() == largest.history_cost() == pytest.approx(0.25)
 
 
 def test_what_all_releases_add_to_one_slice() -> None:
     """A slice is read once for every age from the newest to the oldest, and once more for each stale tick."""
     plan = Plan(CoupledChain(pair(0.75), SYMMETRIC), Mean(), (1, 3), 0.5)
-    accountant = Accountant(plan, also=[Plan(plan.chain, Max(), 2, 0.25)])
+    accountant = Accountant(plan)
     for any_model in (False, True):
-        assert accountant.slice_cost(any_model=any_model) == pytest.approx(3 * 1.25)
-        assert accountant.slice_cost(2, any_model=any_model) == pytest.approx(5 * 1.25)
+        assert accountant.slice_cost(any_model=any_model) == pytest.approx(3 * 1.0)
+        assert accountant.slice_cost(2, any_model=any_model) == pytest.approx(5 * 1.0)
     apart = Accountant(Plan(CoupledChain(np.eye(2), SYMMETRIC), Mean(), (1, 3), 0.5))
     assert apart.slice_cost() == pytest.approx(0.5)  # each alone is read at one age
     assert apart.slice_cost(any_model=True) == pytest.approx(3 * 1.0)
@@ -354,17 +356,6 @@ def test_ages_far_apart_are_counted_by_one_number() -> None:
     chain = CoupledChain(pair(0.75), SYMMETRIC)
     kinds = [Accountant(Plan(chain, Mean(), (1, oldest), 0.5)).components[0].kind for oldest in (1, 9, 10)]
     assert kinds == ["metric", "metric", "scalar"]
-
-
-def test_plans_together_must_share_chain_and_adversary() -> None:
-    plan = Plan(CoupledChain(pair(0.75), SYMMETRIC), Mean(), 1, 0.5)
-    for other in (
-        Plan(CoupledChain(pair(0.5), SYMMETRIC), Mean(), 1, 0.5),
-        Plan(plan.chain, Mean(), 1, 0.5, adversary="uninformed"),
-    ):
-        for one, two in ((plan, other), (other, plan)):
-            with pytest.raises(InputError, match="share chain, adversary and protect"):
-                Accountant(one, also=[two])
 
 
 @pytest.mark.parametrize("bad", [0, -1, True, 1.5])

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
+from attacks.alone import run_alone
 from attacks.cases import STRANGERS, Case, PlanSpec, random_case
 from attacks.history import Drive, Finding, Outcome
 from attacks.library import Tap
-from attacks.together import run_together
 
 #: Histories in one ledger: a file for each would take longer than the histories.
 PER_FILE = 50
@@ -27,8 +27,8 @@ SHOWN = 3
 
 def run_case(case: Case, where: Path, *, report: bool = False) -> Outcome:
     """One history against a ledger, with what it covers as tags."""
-    if case.together:
-        outcome = run_together(case)
+    if case.alone:
+        outcome = run_alone(case)
     else:
         tap = Tap()
         with tap.open():
@@ -48,8 +48,7 @@ def tags_of(case: Case) -> set[str]:
     present = {
         "schedule": any(plan.levels for plan in case.plans),
         "distance": any(plan.protect is not None for plan in case.plans),
-        "several queries": case.together and len(case.plans) > 1,
-        "state asked for": case.together and case.state != "auto",
+        "state asked for": case.alone and case.state != "auto",
         "per group": any(plan.ask.groups for plan in case.plans),
         "sequence by sequence": any(_followed(plan) for plan in case.plans) or case.state == "vector",
         "family": any(len(plan.models) > 1 for plan in case.plans),
@@ -149,7 +148,6 @@ FEATURES = frozenset(
         "stale readings",
         "lost ticks",
         "several publishers",
-        "several queries",
         "several components",
         "sequence by sequence",
         "lowered budget",
@@ -251,7 +249,7 @@ def describe(case: Case) -> str:
         for step in case.steps
     )
     limits = {name: value for name, value in case.limits.items() if value is not None}
-    return "\n".join([*lines, f"  steps: {steps}", f"  limits: {limits}; together {case.together}, state {case.state}"])
+    return "\n".join([*lines, f"  steps: {steps}", f"  limits: {limits}; alone {case.alone}, state {case.state}"])
 
 
 def reported(coverage: Coverage, *, smaller: bool = True) -> Iterator[str]:

@@ -76,7 +76,7 @@ class Case:
     plans: tuple[PlanSpec, ...]
     steps: tuple[Step, ...]
     limits: dict[str, float | None] = field(default_factory=dict)
-    together: bool = False  #: the plans are queries of one release, for the accountant alone
+    alone: bool = False  #: one plan, for the accountant alone
     state: str = "auto"
 
     @property
@@ -191,7 +191,7 @@ def random_case(seed: int) -> Case:
     if seed % 4 < 2:
         case = _with_other_models(rng, _forward_case(seed))
     else:  # Every other history asks the accountant alone, which takes a fraction of the time.
-        case = _with_other_models(rng, _together(rng, seed, *SIZES[int(rng.integers(len(SIZES)))]))
+        case = _with_other_models(rng, _alone(rng, seed, *SIZES[int(rng.integers(len(SIZES)))]))
     return case if seed < OTHER_PROMISES else _with_other_promises(rng, case)
 
 
@@ -205,8 +205,6 @@ def _with_other_promises(rng: Random, case: Case) -> Case:
         apart = np.unique(np.abs(values[:, :, None] - values[:, None, :]))
         protect = float(rng.choice(apart[apart > 0])) if rng.random() < 0.7 else None
         plans.append(replace(plan, protect=protect))
-    if case.together:
-        plans = [replace(plan, protect=plans[0].protect) for plan in plans]
     return replace(case, plans=tuple(plans))
 
 
@@ -224,8 +222,7 @@ def _with_other_models(rng: Random, case: Case) -> Case:
         large = bool(rng.random() < (0.5 if backward else 0.04))  # a forward one takes a hundred times as long
         large = large or (known and case.m**case.s >= 8)  # as do all pairs of snapshots under every path
         plans.append(replace(plan, models=models, adversary="informed" if informed else plan.adversary, large=large))
-    if case.together:
-        plans = [replace(plan, adversary=plans[0].adversary) for plan in plans[: 1 + int(rng.random() < 0.4)]]
+    if case.alone:
         return replace(case, plans=tuple(plans), state=_state(rng, plans[0]))
     return replace(case, plans=tuple(plans))
 
@@ -241,7 +238,7 @@ def _forward_case(seed: int) -> Case:
     rng = np.random.default_rng([14, seed])
     s, m = SIZES[int(rng.integers(len(SIZES)))]
     if rng.random() < 0.08:
-        return _together(rng, seed, s, m)
+        return _alone(rng, seed, s, m)
     plans = [random_plan(rng, s, m, _models(rng, s, m))]
     while len(plans) < 3 and rng.random() < 0.35:
         before = plans[-1]
@@ -265,13 +262,8 @@ def _forward_case(seed: int) -> Case:
     return Case(seed, tuple(replace(plan, large=seed % 3 == 0) for plan in plans), steps, limits)
 
 
-def _together(rng: Random, seed: int, s: int, m: int) -> Case:
-    """Several queries released at the same ticks: known to the accountant, which a publisher asks for one."""
-    models = _models(rng, s, m)
-    first = random_plan(rng, s, m, models)
-    plans = [first]
-    for _ in range(int(rng.integers(0, 3))):
-        plans.append(random_plan(rng, s, m, models, first.adversary))
-    plain = tuple(PlanSpec(p.models, p.ask, p.ages, p.epsilon_c, p.adversary, first.stale_limit, ()) for p in plans)
+def _alone(rng: Random, seed: int, s: int, m: int) -> Case:
+    """One plan and a state of the accountant, which a publisher does not ask for."""
+    plan = replace(random_plan(rng, s, m, _models(rng, s, m)), levels=())
     state = str(rng.choice(["auto", "auto", "metric", "scalar", "vector"]))
-    return Case(seed, plain, _steps(rng, 1, s, int(rng.integers(6, 14)), simple=True), {}, True, state)
+    return Case(seed, (plan,), _steps(rng, 1, s, int(rng.integers(6, 14)), simple=True), {}, True, state)

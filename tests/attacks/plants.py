@@ -43,8 +43,8 @@ def all_ages_are_the_smallest(patch: Patch) -> None:
     """Unequal ages are charged as if every sequence were read at the newest slice."""
     real = accounting.build_components
 
-    def build_components(model: Any, plans: Any, kind: str) -> Any:
-        younger = [Plan(p.chain, p.query, p.min_age, p.epsilon_c, adversary=p.adversary) for p in plans]
+    def build_components(model: Any, plan: Plan, kind: str) -> Any:
+        younger = Plan(plan.chain, plan.query, plan.min_age, plan.epsilon_c, adversary=plan.adversary)
         return real(model, younger, kind)
 
     patch.setattr(accounting, "build_components", build_components)
@@ -80,7 +80,7 @@ def a_schedule_counts_half(patch: Patch) -> None:
     """A noise level of its own costs half of what it should."""
     real = answers.level_share
 
-    patch.setattr(answers, "level_share", lambda plans, level: real(plans, level) * 0.5)
+    patch.setattr(answers, "level_share", lambda plan, level: real(plan, level) * 0.5)
 
 
 def half_the_noise(patch: Patch) -> None:

@@ -8,7 +8,7 @@ one number (scalar), or numbers for every sequence (vector, slice). A release ad
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -39,7 +39,7 @@ Told = tuple[float, str | Leakage]
 
 
 class Accountant:
-    """Leakage of the present after any history of releases of a plan (or of several plans at the same ticks).
+    """Leakage of the present after any history of releases of a plan.
 
     Formal guarantee: `.leakage(state)` bounds, for every pair of presents that the adversary must not tell apart, the
     log ratio of the probabilities of everything published so far, under the model. Which readings were missing must not
@@ -47,7 +47,6 @@ class Accountant:
 
     Args:
         plan: the plan that is released.
-        also: plans released at the same ticks, of the same chain, against the same adversary.
         state: "metric", "scalar" or "vector"; "auto" takes the sharpest that fits, component by component, and where
             neither of two always is, the smaller at every moment.
 
@@ -58,12 +57,9 @@ class Accountant:
     ([0.1966, 0.2695, 0.2956], 0.31)
     """
 
-    def __init__(self, plan: Plan, *, also: Sequence[Plan] = (), state: str = "auto") -> None:
+    def __init__(self, plan: Plan, *, state: str = "auto") -> None:
         if state not in {"auto", "metric", "scalar", "vector"}:
             raise InputError(f"state: {state!r} given; 'auto', 'metric', 'scalar' or 'vector'")
-        self.plans = (plan, *also)
-        if len({(each.chain.digest, each.adversary, each.protect) for each in self.plans}) > 1:
-            raise InputError("accountant: plans released together must share chain, adversary and protect")
         self.plan, self._kind = plan, state
         self._known: dict[int, Told] = {}
         self._peaks: dict[int, float] = {}
@@ -80,7 +76,7 @@ class Accountant:
         return [
             (model.digest, component)
             for model in self.plan.chain.members
-            for component in build_components(model.given_path(), self.plans, self._kind)
+            for component in build_components(model.given_path(), self.plan, self._kind)
         ]
 
     # ---- the rule ------------------------------------------------------------------------------------------------
@@ -110,7 +106,7 @@ class Accountant:
             environments: those of a public series that are known by now, by tick; the worst counts for others.
         """
         tick = state.tick + 1 if tick is None else tick
-        share = 1.0 if epsilon_c is None else answers.level_share(self.plans, epsilon_c)
+        share = 1.0 if epsilon_c is None else answers.level_share(self.plan, epsilon_c)
         if state.consecutive == 0:
             state = replace(state, tick=tick - 1)
         if tick <= state.tick:
@@ -135,12 +131,12 @@ class Accountant:
     @cached_property
     def follows_delays(self) -> bool:
         """Whether it matters which readings were late: where some component is followed sequence by sequence."""
-        return len(self.plans) == 1 and any(component.follows_delays for component in self.components)
+        return any(component.follows_delays for component in self.components)
 
     @cached_property
     def follows_missing(self) -> bool:
         """Whether missing readings cost nothing: where sequences are followed one by one, and states are not large."""
-        return len(self.plans) == 1 and can_follow_missing(self.components)
+        return can_follow_missing(self.components)
 
     def _add(self, state: State, tick: int, *, stale: Stale, share: float = 1.0) -> State:
         """Add the slices that no later release can read any more; the newer ones stay pending."""
@@ -200,7 +196,7 @@ class Accountant:
     def _sharpen(self, told: Told, passed: int) -> Told:
         """After a first release, as planned, its exact leakage some ticks after it, where that is smaller and quick."""
         large = passed and any(component.model.size > EXACT_LATER for component in self.components)
-        if len(self.plans) > 1 or self._kind != "auto" or large:
+        if self._kind != "auto" or large:
             return told
         if passed not in self._single:
             self._single[passed] = None
@@ -223,7 +219,7 @@ class Accountant:
         return min(self._peaks[at], along, self._whole_cost(state))
 
     def _peak(self, state: State) -> float:
-        if state.consecutive == 1 and len(self.plans) == 1 and self._kind == "auto":
+        if state.consecutive == 1 and self._kind == "auto":
             worst = self.epsilon(state)
             for later in range(1, PEAK_STEPS + 1):
                 if self._decaying_bound(state, later) <= worst:
@@ -265,7 +261,7 @@ class Accountant:
         if isinstance(releases, bool) or not isinstance(releases, int) or releases < 1:
             raise InputError(f"after: {releases!r} releases given; a whole number, 1 or more")
         if state is not None and state != self._kind:
-            return Accountant(self.plan, also=self.plans[1:], state=state).after(releases)
+            return Accountant(self.plan, state=state).after(releases)
         return self.leakage(self.history(releases))
 
     def history(self, releases: int) -> State:
@@ -348,13 +344,12 @@ class Accountant:
     def slice_cost(self, stale: int = 0, *, any_model: bool = False) -> float:
         """What all releases together add to one slice, at most: under the chain, or under any model whatever."""
         if any_model:
-            ages = [age for plan in self.plans for age in plan.ages]
-            return self.history_cost() * (max(ages) - min(ages) + 1 + stale)
+            return self.history_cost() * (max(self.plan.ages) - min(self.plan.ages) + 1 + stale)
         return max(each.alpha * (each.ages[-1] - each.ages[0] + 1 + stale) for each in self.components)
 
     def event_level(self, stale: int = 0) -> float:
         """Plain epsilon-DP of one record: epsilon_c of every release that reads it (repeated readings count again)."""
-        return round_up(sum(plan.epsilon_c for plan in self.plans) * (1 + stale))
+        return round_up(self.plan.epsilon_c * (1 + stale))
 
     def group_level(self, releases: int = 1) -> float:
         """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
@@ -377,7 +372,7 @@ class Accountant:
 
     @cached_property
     def _history_cost(self) -> float:
-        return plain_cost(self.plans)
+        return plain_cost(self.plan)
 
     # ---- a change of plan ----------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from csdp.accountant.state import State
@@ -63,15 +63,13 @@ def count_regimes(plan: Plan) -> int:
     return models[0].regimes if same else 0
 
 
-def level_share(plans: Sequence[Plan], epsilon_c: float | None) -> float:
+def level_share(plan: Plan, epsilon_c: float | None) -> float:
     """The noise level of one release as a share of the plan's, rounded up."""
-    plan = plans[0]
     if epsilon_c is None or epsilon_c == plan.epsilon_c:
         return 1.0
-    if not 0 < epsilon_c < plan.epsilon_c or len(plans) > 1:
+    if not 0 < epsilon_c < plan.epsilon_c:
         raise InputError(
-            f"accountant: epsilon_c {epsilon_c!r} given for one release; above 0, at most the plan's "
-            f"{plan.epsilon_c:g}, and one plan only"
+            f"accountant: epsilon_c {epsilon_c!r} given for one release; above 0, at most the plan's {plan.epsilon_c:g}"
         )
     return min(1.0, math.nextafter(epsilon_c / plan.epsilon_c, math.inf))
 

@@ -136,7 +136,7 @@ class Cost:
 
 
 class JointComponent:
-    """One component of one model under some plans that are released together."""
+    """One component of one model under a plan."""
 
     alike: bytes | None = None
     follows_delays = follows_missing = False
@@ -148,7 +148,7 @@ class JointComponent:
         model: Model,
         *,
         ages: Sequence[int],
-        costs: Sequence[Cost],
+        cost: Cost,
         adversary: Adversary,
         protected: ProtectedPairs,
         kind: str = "auto",
@@ -157,8 +157,8 @@ class JointComponent:
         self.ages = tuple(sorted(set(ages)))
         self.oldest = self.ages[-1]
         self.adversary = adversary
-        self.alpha = sum(cost.alpha for cost in costs)
-        self._costs = tuple(costs)
+        self.alpha = cost.alpha
+        self._cost = cost
         self.kind: Kind = self._choose(kind)
         self.finds_rest = self.kind in {"metric", "scalar"}
         self._protected = protected
@@ -167,7 +167,7 @@ class JointComponent:
 
     def _choose(self, kind: str) -> Kind:
         spread = self.ages[-1] - self.ages[0]
-        separable = all(cost.answers for cost in self._costs)
+        separable = bool(self._cost.answers)
         if not self.model.has_law:
             if kind not in {"auto", "cap"}:
                 raise InputError(f"state={kind!r} needs one law; a family at once has state='vector' or 'auto'")
@@ -263,11 +263,7 @@ class JointComponent:
 
     @cached_property
     def _distances(self) -> dict[int, Floats]:
-        zero = np.zeros((self.backward.size, self.backward.size))
-        return {
-            age: sum((c.distances(age, self.backward.seen) for c in self._costs if age in c.answers), start=zero)
-            for age in self.ages
-        }
+        return {age: self._cost.distances(age, self.backward.seen) for age in self.ages}
 
     def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
         """The state seen from `steps` slices later; a model with one kernel has no environments."""

@@ -1,10 +1,8 @@
-"""Builds the components of a model under some plans, each with what the noise of a release costs it."""
+"""Builds the components of a model under a plan, each with what the noise of a release costs it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -32,31 +30,35 @@ from csdp.queries import all_snapshots
 METRIC_PHASES = 96
 
 
-def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[AccountedComponent]:
+def build_components(model: Model, plan: Plan, kind: str) -> list[AccountedComponent]:
     """The distinct components with their costs; components that are alike are counted once."""
-    if is_plain(plans):
-        return [PlainComponent(model, plans)]
-    secret: dict[str, Any] = {"adversary": plans[0].adversary, "protect": plans[0].protect}
-    settings = [Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, **secret) for plan in plans]
-    labels = np.column_stack([plan.query.labels(plan.ages) for plan in plans])
-    labels = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
-    if plans[0].protect is not None:
-        labels = ProtectedPairs.of(model.value_table, plans[0].protect).labels(labels)
+    if is_plain(plan):
+        return [PlainComponent(model, plan)]
+    setting = Setting.make(
+        model,
+        plan.query,
+        ages=plan.ages,
+        epsilon_c=plan.epsilon_c,
+        adversary=plan.adversary,
+        protect=plan.protect,
+    )
+    labels = plan.query.labels(plan.ages)
+    if plan.protect is not None:
+        labels = ProtectedPairs.of(model.value_table, plan.protect).labels(labels)
     accounted: list[AccountedComponent] = []
     for members, copies in model.distinct_components(labels):
         alike = None if copies == 1 else labels.tobytes()
-        components = [Component(setting, members) for setting in settings]
-        submodel = components[0].model
+        component = Component(setting, members)
         # Components that are alike are no longer so once one of them is read late.
-        stale_limit = plans[0].stale_limit if copies == 1 and len(plans) == 1 else 0
-        protected = ProtectedPairs.of(model.value_table[list(members)], plans[0].protect)
-        build_vector = partial(_build_vector, components, stale_limit=stale_limit, protected=protected)
-        component_of = JointComponent if submodel.has_one_kernel else EnvironmentComponent
+        stale_limit = plan.stale_limit if copies == 1 else 0
+        protected = ProtectedPairs.of(model.value_table[list(members)], plan.protect)
+        build_vector = partial(_build_vector, component, stale_limit=stale_limit, protected=protected)
+        component_of = JointComponent if component.model.has_one_kernel else EnvironmentComponent
         followed = build_vector(kind) or component_of(
-            submodel,
-            ages=[plan.ages[i] for plan in plans for i in members],
-            costs=[_noise_cost(component) for component in components],
-            adversary=plans[0].adversary,
+            component.model,
+            ages=[plan.ages[i] for i in members],
+            cost=_noise_cost(component),
+            adversary=plan.adversary,
             kind=kind,
             protected=protected,
         )
@@ -71,11 +73,11 @@ def build_components(model: Model, plans: Sequence[Plan], kind: str) -> list[Acc
 
 
 def _build_vector(
-    components: Sequence[Component], kind: str, *, stale_limit: int, protected: ProtectedPairs
+    component: Component, kind: str, *, stale_limit: int, protected: ProtectedPairs
 ) -> InfluenceComponent | SliceComponent | None:
     """A component followed sequence by sequence; None if `kind` asks for another state, or it cannot be followed."""
-    model = components[0].model
-    fits = model.initial is None and components[0].setting.adversary == "informed"
+    model, members, setting = component.model, component.members, component.setting
+    fits = model.initial is None and setting.adversary == "informed"
     past, ahead = has_influence(model), has_lineage(model)
     large = model.size * len(model.step_chains) > METRIC_STATES or model.size * model.phases > METRIC_PHASES
     backward = past and (large or not model.has_law or _is_bit(model))
@@ -85,16 +87,10 @@ def _build_vector(
     wanted = {"vector": True, "auto": backward or forward, "slice": ahead and not past}
     if not fits or not wanted.get(kind, False):
         return None
-    members = components[0].members
-    costs: dict[int, Floats] = {}
-    for component in components:
-        setting = component.setting
-        ages = [setting.ages[i] for i in members]
-        for age, cost in costs_by_age(setting.query, members, ages=ages, epsilon_c=setting.epsilon_c).items():
-            costs[age] = costs[age] + cost if age in costs else cost
+    ages = [setting.ages[i] for i in members]
+    costs: dict[int, Floats] = costs_by_age(setting.query, members, ages=ages, epsilon_c=setting.epsilon_c)
     vector = InfluenceComponent if past else SliceComponent
-    alpha = sum(component.alpha for component in components)
-    return vector(model, members, costs, alpha=alpha, stale_limit=stale_limit, protected=protected)
+    return vector(model, members, costs, alpha=component.alpha, stale_limit=stale_limit, protected=protected)
 
 
 def _is_bit(model: Model) -> bool:

@@ -56,7 +56,7 @@ class EnvironmentComponent(JointComponent):
         if given and is_forward:
             return "contraction"  # the backward kernel depends on every environment before
         spread = self.ages[-1] - self.ages[0]
-        fits = all(cost.answers for cost in self._costs) and spread <= METRIC_SPREAD
+        fits = bool(self._cost.answers) and spread <= METRIC_SPREAD
         if kind == "metric" and not fits:
             raise TooLargeError(
                 f"metric state: ages spread over {spread} steps; at most {METRIC_SPREAD}, and unequal ages only for "
@@ -104,11 +104,7 @@ class EnvironmentComponent(JointComponent):
     @cached_property
     def _distances(self) -> dict[int, Floats]:
         every = np.arange(self.model.size)
-        zero = np.zeros((self.model.size, self.model.size))
-        return {
-            age: sum((cost.distances(age, every) for cost in self._costs if age in cost.answers), start=zero)
-            for age in self.ages
-        }
+        return {age: self._cost.distances(age, every) for age in self.ages}
 
     def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
         """The state seen from `steps` slices later, under one environment of the series or the worst."""

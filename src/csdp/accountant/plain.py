@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,15 +14,15 @@ from csdp.chain import Model
 from csdp.plan import Plan
 
 
-def is_plain(plans: Sequence[Plan]) -> bool:
-    """Whether no certificate can rest on the model of some plans: the public past of the readings speaks against it."""
-    return any(plan.readings_check == "failed" for plan in plans)
+def is_plain(plan: Plan) -> bool:
+    """Whether no certificate can rest on the model of a plan: the public past of the readings speaks against it."""
+    return plan.readings_check == "failed"
 
 
-def plain_cost(plans: Sequence[Plan]) -> float:
-    """What one release of some plans adds, at most, to the log ratio of the history under any model whatever."""
-    wholes = [plan.query.sensitivity(plan.model.sequences, plan.model.value_table) for plan in plans]
-    return sum(each / plan.sensitivity * plan.epsilon_c for each, plan in zip(wholes, plans, strict=True))
+def plain_cost(plan: Plan) -> float:
+    """What one release of a plan adds, at most, to the log ratio of the history under any model whatever."""
+    whole = plan.query.sensitivity(plan.model.sequences, plan.model.value_table)
+    return whole / plan.sensitivity * plan.epsilon_c
 
 
 class PlainComponent:
@@ -32,8 +31,8 @@ class PlainComponent:
     State: one number, the sum of the costs so far.
 
     Args:
-        model: the model of the plans; only its sequences and phases count.
-        plans: what is released.
+        model: the model of the plan; only its sequences and phases count.
+        plan: what is released.
     """
 
     kind: Kind = "group"
@@ -42,10 +41,10 @@ class PlainComponent:
     follows_delays = False
     follows_missing = False
 
-    def __init__(self, model: Model, plans: Sequence[Plan]) -> None:
+    def __init__(self, model: Model, plan: Plan) -> None:
         self.model = model
-        self.ages: tuple[int, ...] = (min(plan.min_age for plan in plans),)
-        self.alpha = round_up(plain_cost(plans))
+        self.ages: tuple[int, ...] = (plan.min_age,)
+        self.alpha = round_up(plain_cost(plan))
 
     @property
     def oldest(self) -> int:
