@@ -177,12 +177,3 @@ def test_equal_components_with_other_values_are_not_alike():
     plan = csdp.Plan(apart, query, 1, 1.0, protect=1)
     assert len(Accountant(plan).components) == 2
     assert len(Accountant(csdp.Plan(apart, query, 1, 1.0)).components) == 1
-
-
-def test_an_exchangeable_chain():
-    s = 14
-    coupling = np.full((s, s), 0.3 / (s - 1)) + (0.7 - 0.3 / (s - 1)) * np.eye(s)
-    many = csdp.CoupledChain(coupling, SLOW)
-    near, far = (csdp.leakage(many, csdp.Sum(), ages=1, epsilon_c=1.0, protect=r) for r in (1, 2))
-    assert near.bound == far.bound == "exact"
-    assert near.epsilon < far.epsilon == csdp.leakage(many, csdp.Sum(), ages=1, epsilon_c=1.0).epsilon

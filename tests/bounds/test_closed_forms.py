@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp
 
 import csdp
 from csdp.bounds.closed_forms import AgedPairs, _range, contraction_coefficient
 from csdp.bounds.lineage import lineage
-from csdp.bounds.lumped import lump
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
 PAIR = [[0.75, 0.25], [0.25, 0.75]]
@@ -44,26 +42,6 @@ def test_a_range_of_log_odds_covers_rounding_in_the_worst_directions(low: float,
     first, second = np.log1p(low + error * np.array([[1, -1], [-1, 1]]))
     truth = np.ptp(first - second)
     assert _range(coarse, np.zeros((1, 2)), computed, computed, 0.0, error) >= truth * (1 - 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("sequences", "own", "transitions"),
-    [
-        (20, 0.9, [[0.99, 0.01], [0.02, 0.98]]),
-        (40, 0.5, [[0.9, 0.1], [0.3, 0.7]]),
-        (60, 0.2, [[0.999, 0.001], [0.01, 0.99]]),
-        (12, 0.9, [[0.8, 0.1, 0.1], [0.2, 0.7, 0.1], [0.1, 0.1, 0.8]]),
-    ],
-)
-def test_the_error_of_a_law_of_counts_covers_what_one_more_step_moves(
-    sequences: int, own: float, transitions: list[list[float]]
-) -> None:
-    coupling = np.full((sequences, sequences), (1 - own) / (sequences - 1))
-    np.fill_diagonal(coupling, own)
-    counts = lump(csdp.CoupledChain(coupling, transitions))
-    following = logsumexp(counts.log_law[:, None] + counts.log_kernel, axis=0)
-    moved = np.abs(following - counts.log_law).max()
-    assert counts.relative >= 1e-14 * sequences + moved
 
 
 def test_the_two_states_that_are_told_apart_are_two() -> None:

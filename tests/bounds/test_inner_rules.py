@@ -10,13 +10,11 @@ import csdp
 from csdp.bounds import influence_loops
 from csdp.bounds.closed_forms import _range
 from csdp.bounds.influence import InfluenceRule
-from csdp.bounds.lumped import _binary_rows
 from csdp.bounds.slice import dependence
 from csdp.bounds.slice.bound import _walk
 from csdp.bounds.slice.dependence import SharedForm
 from csdp.bounds.slice.intervals import MixtureCells, _tilt_two, first_boxes
 from csdp.bounds.slice.local_numbers import LocalNumbers
-from csdp.errors import TooLargeError
 
 
 def ring(size: int, own: float, p: float, q: float) -> csdp.CoupledChain:
@@ -49,15 +47,6 @@ def test_log_odds_near_minus_infinity_are_not_sharpened(first: bool) -> None:
     near, usual = np.array([[-0.95, 0.0]]), np.zeros((1, 2))
     fine = (near, usual) if first else (usual, near)
     assert _range(np.array([[0.0, 50.0]]), np.zeros((1, 2)), *fine, 0.0, 0.09) == 50.0
-
-
-def test_counts_that_cannot_occur_are_refused() -> None:
-    """No tilt reaches a count of probability zero, and nothing else may stand in its place."""
-    counts, law = np.array([[3, 0], [2, 1], [1, 2], [0, 3]]), np.tile([[1.0, 0.0], [0.3, 0.7]], (4, 1, 1))
-    with pytest.raises(TooLargeError, match="too rare"):
-        _binary_rows(counts, law, 3)
-    law[:, 0] = [0.9, 0.1]
-    assert np.exp(_binary_rows(counts, law, 3)).sum(axis=1) == pytest.approx(np.ones(4))
 
 
 def test_the_shared_form_keeps_no_entry_that_is_small(monkeypatch: pytest.MonkeyPatch) -> None:

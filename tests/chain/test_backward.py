@@ -84,20 +84,6 @@ def test_a_simulation_runs_in_time():
     assert np.abs(counts / counts.sum() - as_joint().stationary()[:, None] * as_joint().kernel()).max() < 0.006
 
 
-def test_exchangeable_chains_are_counted_in_both_directions():
-    size = 12
-    coupling = np.full((size, size), 0.3 / (size - 1)) + np.eye(size) * (0.7 - 0.3 / (size - 1))
-    chains = {d: csdp.CoupledChain(coupling, [[0.9, 0.1], [0.3, 0.7]], direction=d) for d in ("forward", "backward")}
-    told = {d: csdp.leakage(chain, csdp.Mean(), ages=2, epsilon_c=1.0) for d, chain in chains.items()}
-    assert {answer.reason.split("(")[-1] for answer in told.values()} == {"exact fits the size limit"}
-    small = {}
-    for direction in chains:
-        part = csdp.CoupledChain(coupling, [[0.9, 0.1], [0.3, 0.7]], direction=direction, values=np.eye(1, 2)[0])
-        small[direction] = csdp.leakage(part, csdp.Linear([1.0] * (size - 1) + [1 + 2**-20]), ages=2, epsilon_c=1.0)
-        assert small[direction].epsilon == pytest.approx(told[direction].epsilon, rel=1e-4)
-    assert told["forward"].epsilon != pytest.approx(told["backward"].epsilon, rel=1e-3)
-
-
 def test_files_keep_the_direction_and_older_readers_refuse_it():
     chain = backward_chain()
     again = read_model(chain.to_json())

@@ -24,13 +24,12 @@ from csdp.bounds.influence import (
     require_informed,
 )
 from csdp.bounds.lineage import Lineage, has_lineage, lineage, require_forward
-from csdp.bounds.lumped import can_lump, find_lumped_worst_case, lump
 from csdp.bounds.metric import answer_distances, metric_bound
 from csdp.bounds.paper import bounded_aged_correlation, correlation_degree
 from csdp.bounds.result import BOUNDS, Witness
 from csdp.bounds.slice.bound import Slice, slice_bound, spread_over_environments
 from csdp.bounds.spectral import spectral_factor
-from csdp.chain import CoupledChain, Model
+from csdp.chain import Model
 from csdp.chain.steps import METRIC_STATES
 from csdp.computation import FoldComputation
 from csdp.errors import InputError, TooLargeError
@@ -102,7 +101,7 @@ class Component:
         """
         value = self.value(bound)
         size = len(self.members)
-        if value.bound == "exact" and size > 1 and not self._is_lumped:
+        if value.bound == "exact" and size > 1:
             return np.array([self._exact(secret).epsilon for secret in range(size)]), "exact"
         if value.bound == "lineage":
             return self._lineage_result.ranges, value.bound
@@ -156,8 +155,6 @@ class Component:
                 f"exact: {self.setting.query.name} depends on readings, whose law inside a state is not known; use "
                 "bound='auto'"
             )
-        if self._is_lumped:
-            return self._exact_lumped()
         self.setting.vantage.require_known_present(self.model, self.setting.adversary)
         cases = [self._worst_case(aged, secret) for aged in self._aged_folds]
         worst = max(cases, key=lambda case: case.value)
@@ -174,12 +171,6 @@ class Component:
             case = find_worst_case(aged, answers, rate=rate, progress=setting.progress, **compared)
             worst = case if case.value > worst.value else worst
         return worst
-
-    @property
-    def _is_lumped(self) -> bool:
-        setting = self.setting
-        several = len(self.members) < setting.model.sequences
-        return not several and can_lump(self.model, setting.query, self._ages, setting.adversary)
 
     @cached_property
     def _aged_folds(self) -> list[AgedReadings]:
@@ -233,22 +224,6 @@ class Component:
         chosen = query.contributions(self.members)[np.arange(s), all_snapshots(s, m)]  # (snapshots, s, d)
         fold: Any = {"sum": np.sum, "max": np.max, "min": np.min}[query.fold]
         return self.variants(fold(chosen, axis=1))
-
-    def _exact_lumped(self) -> ComponentLeakage:
-        setting, query = self.setting, self.setting.query
-        assert isinstance(query, FoldComputation)
-        assert isinstance(self.model, CoupledChain)
-        lumped = lump(self.model, setting.progress)
-        any_two = np.ones((self.model.states, self.model.states), dtype=bool)
-        worst = find_lumped_worst_case(
-            lumped,
-            query.answers_of_counts(lumped.counts),
-            age=self._ages[0],
-            rate=setting.epsilon_c / (setting.sensitivity * query.denominator),
-            adversary=setting.adversary,
-            close=any_two if self.protected is None else self.protected.close[0],
-        )
-        return ComponentLeakage(worst.value, "exact", worst, "counts of an exchangeable chain")
 
     # ---- bounds --------------------------------------------------------------------------------------------------
 
