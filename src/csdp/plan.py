@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -33,7 +34,9 @@ from csdp.schedule import Schedule
 
 #: Version of the algorithm, increased whenever a certified number could change; ledger entries name it.
 ALGORITHM: Final = 2
-#: Stands in digests where version 0.1 had its ALGORITHM: a plan keeps its name however it is certified.
+#: The version of the algorithm of csdp 0.1, whose plans and ledgers are refused.
+_FIRST_ALGORITHM: Final = 1
+#: Stands in digests in place of ALGORITHM: a plan keeps its name however it is certified.
 _DIGEST_VERSION: Final = 1
 SCHEMA: Final = "csdp/plan/1"
 #: Of plans of version 0.2 whose outputs were drawn from a table, which are refused.
@@ -378,13 +381,19 @@ class Plan(Displayed):
     def from_json(cls, text: str) -> Plan:
         """Rebuild a plan from `to_json`, and check that it is the one that was written.
 
-        A plan of an older version of the algorithm is certified anew, and its certificate says so.
+        A plan of an older version of the algorithm is certified anew, and its certificate says so. A plan of csdp 0.1
+        is refused.
         """
         content = parse_json("plan", text)
         if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, _TABLE_SCHEMA, _PHASE_SCHEMA):
             raise InputError(f"plan: this version reads schema {SCHEMA!r}; write plans with Plan.to_json")
         _refuse_table(content)
         try:
+            if content.get("algorithm") == _FIRST_ALGORITHM and content["algorithm"] is not True:
+                raise InputError(
+                    "plan: written by csdp 0.1, whose plans this version does not read; make the plan again from its "
+                    "chain with this version"
+                )
             models = [model_from_dict(item) for item in content["chain"]]
             if "custom" in content:
                 raise InputError(f"plan: {content['query']!r} is a Python function, which JSON does not hold")
@@ -417,8 +426,7 @@ class Plan(Displayed):
         if content["schema"] != SCHEMA:
             words = f"{content['schema']!r} given, but its content is of {SCHEMA!r}: altered, make the plan anew"
             raise InputError(f"plan: schema {words}")
-        # Files of version 0.1 have no fingerprint: only built-in queries could be written.
-        if content.get("computation", self.query.fingerprint) != self.query.fingerprint:
+        if content["computation"] != self.query.fingerprint:
             raise InputError(
                 f"plan: its query {content['query']!r} is not the built-in one of that name; a custom query is "
                 "Python, which JSON does not hold. Make the plan in a script, with the query itself"
@@ -446,11 +454,19 @@ class Plan(Displayed):
         return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {near}{certified})"
 
 
-def check_supported(text: str) -> None:
-    """Refuse a plan, as JSON text, with a table of outputs, noise levels per phase or readings with a memory.
+def refuse_first_version(text: str) -> None:
+    """Refuse a plan, as JSON text of a ledger, that csdp 0.1 recorded."""
+    recorded = re.search(r'"algorithm":\s*1\b', text)  # do not parse large chains in vain
+    if recorded and parse_json("plan", text).get("algorithm") == _FIRST_ALGORITHM:
+        raise InputError("recorded by csdp 0.1, whose plans this version does not read")
 
-    Version 0.2 had these.
+
+def check_supported(text: str) -> None:
+    """Refuse a plan, as JSON text of a ledger, that this version cannot account for.
+
+    Plans of csdp 0.1, and of version 0.2 those with a table of outputs, noise levels per phase or readings with a memory.
     """
+    refuse_first_version(text)
     if not any(words in text for words in (_TABLE_SCHEMA, _PHASE_SCHEMA, " memory ")):
         return  # do not parse large chains in vain
     content = parse_json("plan", text)

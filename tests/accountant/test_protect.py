@@ -137,7 +137,7 @@ def test_a_search_and_the_gate_count_protected_pairs(tmp_path):
     assert csdp.Plan.from_json(text) == near
     assert csdp.Plan.from_json(text).protect == 1
     assert near.digest != csdp.Plan(chain, csdp.Mean(), 0, near.epsilon_c).digest
-    assert "protect" not in json.loads(far.to_json())  # as in files of 0.1
+    assert "protect" not in json.loads(far.to_json())  # as in plans that know no distance
     with csdp.Publisher(near, dataset="a", ledger=tmp_path / "a.db", budget=0.5) as publisher:
         releases = [publisher.push([t % 3], time=t) for t in range(12)]
         assert max(release.epsilon_s for release in releases) <= 0.5

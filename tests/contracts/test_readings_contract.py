@@ -373,7 +373,7 @@ def test_a_source_that_does_not_count_is_refused_before_anything_is_charged(tmp_
 
 
 def test_plans_of_states_keep_their_digest():
-    """As version 0.1 wrote it: queries of states are recorded as they were."""
+    """Queries of states are recorded as they were before there were queries of readings."""
     plan = Plan(CHAIN, Mean(), 2, 1.0)
     assert "readings_check" not in plan.record()
     assert plan.record()["query"] == "mean"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -132,17 +131,6 @@ def test_a_change_of_plan_keeps_the_releases_of_the_same_query(tmp_path: Path) -
     assert {one.ages for one in means[-8:]} == {1, 2}
     alone = model_estimator(SLOW, Sum(), age=1, bounds=(0.0, 2.0))
     assert sums[0].estimate == alone.of(observations(sums[:1])).estimate
-
-
-def test_a_ledger_of_version_0_1_goes_on_with_estimates(tmp_path: Path) -> None:
-    file = tmp_path / "ledger.db"
-    file.write_bytes(gzip.decompress((Path(__file__).parents[1] / "files" / "ledger-0.1.db.gz").read_bytes()))
-    with Ledger.open(file) as ledger:
-        ledger.migrate()
-        for dataset in ledger.datasets():
-            old = [Release.of(one) for one in ledger.published(dataset.name)]
-            assert old
-            assert all(one.low == () and one.about == "now" and one.usefulness is None for one in old)
 
 
 class Stranger:

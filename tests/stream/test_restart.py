@@ -183,7 +183,7 @@ def test_a_restored_older_ledger_is_refused(tmp_path, witness):
     assert max(after) == 14
 
 
-def test_a_state_file_of_an_earlier_version_knows_no_charges(tmp_path):
+def test_a_state_file_of_csdp_0_1_is_refused(tmp_path):
     file = tmp_path / "stream.state"
     with running(tmp_path, state_file=file) as runner:
         feed(runner, range(5))
@@ -192,9 +192,8 @@ def test_a_state_file_of_an_earlier_version_knows_no_charges(tmp_path):
         kept = {name: content[name] for name in content.files if name != "charged"}
     with file.open("wb") as handle:
         np.savez(handle, **kept)
-    with running(tmp_path, state_file=file) as runner:
-        feed(runner, range(5, 8))
-    assert set(published(tmp_path)) == {1, 2, 3, 4, 5, 6}
+    with pytest.raises(InputError, match=r"a state file of csdp 0\.1.*remove it"), running(tmp_path, state_file=file):
+        pass
 
 
 def test_without_a_state_file_no_reading_reaches_the_disk(tmp_path):

@@ -17,7 +17,7 @@ from csdp.chain import Family, Model, fits_epsilon, join_fits, recorded_fits
 from csdp.display import Displayed
 from csdp.errors import AlteredPlanError, InputError, LedgerError
 from csdp.ledger import Charge, Entry, Ledger, PrivacyLimits, Terms
-from csdp.plan import ALGORITHM, Plan
+from csdp.plan import ALGORITHM, Plan, refuse_first_version
 
 #: Relative difference allowed for another machine, and for the solver of another version, whose bounds hold as well.
 TOLERANCE = 1e-6
@@ -213,6 +213,7 @@ class _DatasetReplay:
     def _set_plan(self, entry: Entry) -> None:
         payload = entry.data()
         terms = self._terms[payload["number"]]
+        refuse_first_version(terms.plan_json)
         self._limits = terms.limits
         self._fits = join_fits(self._fits, recorded_fits([terms.plan_json]))
         plan = self._plan(entry, terms)

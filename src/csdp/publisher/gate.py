@@ -137,7 +137,7 @@ class Publisher:
             try:
                 self.ledger.register(dataset, self._terms(self.accountant, private_fits(plan.chain), limits))
             except LedgerConflictError:
-                check_history(self.ledger, dataset)  # says more if the recorded plan is one of version 0.2
+                check_history(self.ledger, dataset)  # says more if an earlier version recorded the plan
                 raise
             self.estimates = ReleaseEstimates(plan, dataset=dataset, ledger=self.ledger, estimator=estimator)
             self.standing = Standing(self.ledger, dataset, plan=plan, accountant=self.accountant, grid=grid, times=kind)

@@ -137,7 +137,7 @@ class TickTimes:
     def check_source(self, source: object, plan: Plan, *, begun: bool) -> None:
         """Refuse timestamps on another grid, and those from the future where `times` does not say what they are.
 
-        A dataset that has `begun` without a step, as versions before 0.2 allowed, goes on without one.
+        A dataset that has `begun` without a step goes on without one.
         """
         if not isinstance(source, TimedReadings) or source.times.dtype.kind != "M" or not source.times.size:
             return

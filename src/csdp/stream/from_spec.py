@@ -240,7 +240,7 @@ def _load_or_find_plan(chain: Model, target: PlanTarget) -> Plan:
     problem = {**asdict(target), "file": None, "chain": chain.digest}
     if target.protect is None:
         del problem["protect"]  # files of versions without it stay those of this target
-    # A plan that an earlier version found is kept, and certified anew: the dataset is published under it.
+    # A plan that an earlier version found is kept, and certified anew or refused: the dataset is published under it.
     versions = [{**problem, "algorithm": version} for version in range(1, ALGORITHM + 1)]
     digests = [hashlib.sha256(json.dumps(each, sort_keys=True).encode()).hexdigest() for each in versions]
     if target.file is not None and target.file.exists():

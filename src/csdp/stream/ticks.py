@@ -332,10 +332,12 @@ def load_checkpoint(path: Path, *, identity: str) -> Checkpoint | None:
             raise InputError(
                 f"{path}: the state of another dataset, plan, grid or list of sequences; give another state_file"
             )
+        if "charged" not in content:
+            raise InputError(f"{path}: a state file of csdp 0.1, which this version does not read; remove it to go on")
         rows = content["rows"]
         mark = Mark(content["newest"].item(), int(content["closed"][0]))
         open_ticks = {name: content[name] for name in ("open_ticks", "open_times", "open_values")}
-        charged = max(map(int, content.get("charged", ())), default=None)  # not in files of 0.1
+        charged = max(map(int, content["charged"]), default=None)
     except FileNotFoundError:
         return None
     except InputError:
