@@ -18,7 +18,6 @@ if _typing.TYPE_CHECKING:
     from csdp.accountant.distances import DistanceTable, leakage_by_distance
     from csdp.accountant.inside_states import reading_leakage
     from csdp.auditing.attacker import Attack, attack
-    from csdp.auditing.events import LowBits, low_bits
     from csdp.auditing.replay import Replay, replay
     from csdp.estimate import LearnedEstimator, learn_estimator, mse
     from csdp.fitting.drift import Drift, DriftCheck, drift
@@ -70,7 +69,6 @@ __all__ = [
     "LearnedEstimator",
     "Ledger",
     "Linear",
-    "LowBits",
     "Max",
     "Mean",
     "Min",
@@ -109,7 +107,6 @@ __all__ = [
     "leakage_table",
     "learn_estimator",
     "learn_from_past",
-    "low_bits",
     "mse",
     "plan_estimator",
     "read_panel",
@@ -133,7 +130,6 @@ _LATER = {
     "InputSpec": "csdp.panel",
     "LearnedEstimator": "csdp.estimate",
     "Ledger": "csdp.ledger",
-    "LowBits": "csdp.auditing.events",
     "Panel": "csdp.panel",
     "Plan": "csdp.plan",
     "Publisher": "csdp.publisher",
@@ -155,7 +151,6 @@ _LATER = {
     "frontier": "csdp.planning",
     "learn_estimator": "csdp.estimate",
     "learn_from_past": "csdp.publisher",
-    "low_bits": "csdp.auditing.events",
     "mse": "csdp.estimate",
     "plan_estimator": "csdp.publisher",
     "smooth_releases": "csdp.publisher",

@@ -464,7 +464,7 @@ def refuse_first_version(text: str) -> None:
 def check_supported(text: str) -> None:
     """Refuse a plan, as JSON text of a ledger, that this version cannot account for.
 
-    Plans of csdp 0.1, and of version 0.2 those with a table of outputs, noise levels per phase or readings with a memory.
+    Plans of csdp 0.1, and of version 0.2 those with a table of outputs, levels per phase or readings with a memory.
     """
     refuse_first_version(text)
     if not any(words in text for words in (_TABLE_SCHEMA, _PHASE_SCHEMA, " memory ")):

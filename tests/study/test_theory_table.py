@@ -90,7 +90,6 @@ PLAIN |= {
     "FitQuality",
     "FitRecord",
     "Leakage",
-    "LowBits",
 }
 PLAIN |= {"LeakageSummary", "LeakageTable", "PerGroup", "Replay", "JointChain"}
 PLAIN |= {"DistanceTable", "FoundInput", "InputSpec", "LearnedEstimator", "ReadingRange", "ReadingsCheck", "find_input"}
