@@ -1,6 +1,4 @@
-"""What a query is: the protocols that the rest of the package asks, the checks that every query shares, and `Custom`,
-a function of the snapshot whose sensitivity is found by enumeration.
-"""
+"""What a query is: the protocols that the rest of the package asks, and the checks that every query shares."""
 
 from __future__ import annotations
 
