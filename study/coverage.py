@@ -41,7 +41,7 @@ class Held:
     about: str
     promised: float  #: coverage that is printed, measured on the end of the public past
     held: float  #: share of the truths of the rest inside the band
-    usefulness: float  #: share of the squared error of saying nothing that is removed on the rest
+    usefulness: float  #: share of the squared error of guessing the usual value that is removed on the rest
     ticks: int
 
 

@@ -166,7 +166,9 @@ def estimated(monkeypatch):
     yield made
     for output in made:
         removed = 1 - sum(error**2 for error in output.standard_error) / output.no_data
-        assert removed >= 0.05, "a release hardly worth having: below 5 % of the squared error of saying nothing"
+        assert removed >= 0.05, (
+            "a release hardly worth having: below 5 % of the squared error of guessing the usual value"
+        )
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ private reading::
     ├── NoStationaryLawError               several stationary laws: an initial law is required
     ├── TooLargeError                      the work would pass a stated size limit
     ├── InfeasibleError                    no plan meets the target
-    ├── NotUsefulError                     a release would hardly tell more than saying nothing
+    ├── NotUsefulError                     a release would hardly tell more than guessing the usual value
     ├── UnsoundError                       a bound that is not proven was asked to certify
     ├── BudgetExceeded                     a release would pass a limit of its dataset
     └── LedgerError                        the ledger cannot be used
@@ -79,7 +79,7 @@ class InfeasibleError(CsdpError):
 
 
 class NotUsefulError(CsdpError):
-    """A release would remove less than 5 % of the squared error of saying nothing; nothing was charged.
+    """A release would remove less than 5 % of the squared error of guessing the usual value; nothing was charged.
 
     Attributes: `usefulness`, the share that it would remove; `helps`, what would help, in words.
     """

@@ -41,7 +41,7 @@ class Output:
     high: tuple[float, ...] = ()
     level: float | None = None  #: share of the truths that the band is to hold
     about: str = "now"  #: whether the estimate is of the present ("now") or of the time of the readings ("then")
-    no_data: float | None = None  #: squared error of saying nothing, where there is an estimate
+    no_data: float | None = None  #: squared error of guessing the usual value, where there is an estimate
     count: int | None = None  #: sequences that were read, where readings are published: the divisor of a mean
 
 

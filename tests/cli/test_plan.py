@@ -20,7 +20,7 @@ def test_a_delay_in_words_and_in_numbers(run, paper, tmp_path):
     numbers = json.loads(run("plan", paper, *options, "--format", "json").stdout)
     expected = find_plan(PAPER, Mean(), about="then", budget=0.2, max_mse=0.09, releases="continual")
     assert words.startswith(f"Hold every number back by {expected.delay} ticks: ")
-    removed = f"removes {100 * expected.error.usefulness:.3g} % of the squared error of saying nothing"
+    removed = f"removes {100 * expected.error.usefulness:.3g} % of the squared error of guessing the usual value"
     assert removed in words.splitlines()[0]
     assert (numbers["delay"], numbers["about"]) == (expected.delay, "then")
     assert numbers["usefulness"] == pytest.approx(1 - 0.09 / numbers["no_data"], rel=1e-6)
@@ -37,7 +37,7 @@ def test_a_plan_about_the_present_leads_with_its_use(run, paper, estimate):
     kind = "linear" if estimate == "history" else estimate  # of one release
     error = mse(PAPER, Mean(), ages=level["ages"], epsilon_c=level["epsilon_c"], estimate=kind)
     assert words.splitlines()[0] == f"This plan {error.in_words} (about now)."
-    assert ("worse than saying nothing" in words) == (error.mse > error.no_data)
+    assert ("worse than guessing the usual value" in words) == (error.mse > error.no_data)
 
 
 def test_one_error_target_in_two_forms(run, paper):

@@ -100,7 +100,7 @@ def test_the_error_that_is_stated_is_that_of_a_path(kind, age):
     expected = estimator.expected(noise)
     assert np.mean(np.square(off)) == pytest.approx(expected.mse, rel=0.12)
     assert np.mean(np.square(silent)) == pytest.approx(expected.no_data, rel=0.08)
-    # Around one mean for all ticks, saying nothing would look worse than it is.
+    # Around one mean for all ticks, guessing the usual value would look worse than it is.
     assert np.mean(np.square(truth - truth.mean())) > 1.2 * expected.no_data
 
 

@@ -110,7 +110,7 @@ def test_what_is_followed_along_a_past_is_followed_at_the_gate():
         assert found.standard_error[0] == pytest.approx(spread[end - 1].item(), rel=1e-9)
     few = learned.of(last[-8:])
     assert few.standard_error[0] < found.standard_error[0]
-    assert few.no_data < found.no_data  # saying nothing is off by more, too
+    assert few.no_data < found.no_data  # guessing the usual value is off by more, too
 
 
 def test_a_release_that_tells_nothing_has_no_use():

@@ -354,7 +354,7 @@ def test_the_delay_is_the_planned_one_and_estimates_say_what_they_are_worth(shar
     (served,) = (one for one in reader.get("/api/datasets").json() if URL.endswith(one["name"]))
     estimate = served["estimate"]
     assert estimate["usefulness"] == pytest.approx(1 - estimate["mse"] / estimate["no_data"])
-    assert "of the squared error of saying nothing" in estimate["words"]
+    assert "of the squared error of guessing the usual value" in estimate["words"]
 
 
 def test_the_frontier(shared):

@@ -50,7 +50,7 @@ def csdp_command(
       csdp leakage chain.json --query mean --age 2 --epsilon-c 1
 
     Exit codes: 0 done; 2 usage or bad input; 3 a release refused by a limit of its dataset; 4 an audit found a
-    violation; 5 another process holds ticks; 6 a release would hardly tell more than saying nothing;
+    violation; 5 another process holds ticks; 6 a release would hardly tell more than guessing the usual value;
     130 interrupted.
     """
 

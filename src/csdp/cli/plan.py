@@ -90,7 +90,7 @@ def plan(
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 --past readings.csv --until 150
 
     Publish by a plan with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT. A plan that removes
-    less than 5 % of the squared error of saying nothing is not written: exit code 6, with what would help.
+    less than 5 % of the squared error of guessing the usual value is not written: exit code 6, with what would help.
     """
     from csdp.planning import find_plan
     from csdp.publisher import learn_from_past

@@ -97,7 +97,8 @@ EstimatorFile = Annotated[
 Anyway = Annotated[
     bool,
     typer.Option(
-        "--anyway", help="Go on although less than 5 % of the squared error of saying nothing is removed (exit code 6)."
+        "--anyway",
+        help="Go on although less than 5 % of the squared error of guessing the usual value is removed (exit code 6).",
     ),
 ]
 
@@ -347,7 +348,7 @@ def choose_estimator(
 
 
 def require_useful(plan: Plan, error: Error | None, *, anyway: bool) -> None:
-    """Stop where a release would hardly tell more than saying nothing; unknown errors pass."""
+    """Stop where a release would hardly tell more than guessing the usual value; unknown errors pass."""
     if error is None or error.useful or anyway:
         return
     from csdp.planning import check_useful

@@ -38,7 +38,7 @@ REFUSED = 3
 VIOLATED = 4
 #: Exit code: another process holds ticks, or was stopped while it held them.
 HELD = 5
-#: Exit code: a release would hardly tell more than saying nothing.
+#: Exit code: a release would hardly tell more than guessing the usual value.
 NOT_USEFUL = 6
 _INTERRUPTED = 130
 

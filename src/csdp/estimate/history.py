@@ -86,7 +86,7 @@ class HistoryEstimator:
 
     @property
     def silent_error(self) -> float:
-        """Squared squared error of saying nothing but what is usual, summed over outputs."""
+        """Squared squared error of guessing the usual value but what is usual, summed over outputs."""
         return float(self._variance.sum()) if self.no_data is None else self.no_data
 
     def check(self, ages: Sequence[int], outputs: int) -> None:

@@ -60,7 +60,7 @@ class LearnedEstimator:
 
     @property
     def usefulness(self) -> float:
-        """Which share of the squared error of saying nothing is removed."""
+        """Which share of the squared error of guessing the usual value is removed."""
         return removed_share(self.mse, self.no_data)
 
     @property
@@ -100,7 +100,8 @@ class LearnedEstimator:
         """What was measured on the held-out end of the public past, in a sentence."""
         return (
             f"{self.kind} estimate, learned on {self.ticks:,} public ticks; on those held out its squared error "
-            f"is {self.mse:.4g}, that of saying nothing {self.no_data:.4g} (removes {100 * self.usefulness:.3g} %); "
+            f"is {self.mse:.4g}, that of guessing the usual value {self.no_data:.4g} "
+            f"(removes {100 * self.usefulness:.3g} %); "
             f"its {100 * self.level:g} % band holds {100 * self.coverage:.3g} % of the truths"
         )
 

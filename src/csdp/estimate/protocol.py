@@ -37,7 +37,7 @@ class Observation:
 
 @dataclass(frozen=True)
 class Estimated:
-    """An estimate of each output, its standard error, its band, and the squared error of saying nothing.
+    """An estimate of each output, its standard error, its band, and the squared error of guessing the usual value.
 
     If the error is not known, all but the estimate is empty, and `no_data` is None.
     """
@@ -85,7 +85,7 @@ class Estimator(Protocol):
         """The estimate from the last releases, the newest last."""
 
     def expected(self, noise: float) -> Error:
-        """The error to expect with noise of a variance at every tick, and that of saying nothing."""
+        """The error to expect with noise of a variance at every tick, and that of guessing the usual value."""
 
 
 @runtime_checkable

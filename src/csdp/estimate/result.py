@@ -1,4 +1,4 @@
-"""What an estimate is worth: its mean squared error, compared with that of saying nothing."""
+"""What an estimate is worth: its mean squared error, compared with that of guessing the usual value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from csdp.errors import InputError
 Estimate = Literal["raw", "linear", "posterior", "history", "filter"]
 About = Literal["now", "then"]
 
-#: Share of the squared error of saying nothing that a release has to remove to be worth making.
+#: Share of the squared error of guessing the usual value that a release has to remove to be worth making.
 USEFUL = 0.05
 #: How an error of readings is computed without a public past: the model has states, and not what readings do in them.
 BY_STATES = "the model, with each reading at the value of its state"
@@ -68,22 +68,22 @@ class Error:
         """What a release is worth, as the end of a sentence.
 
         >>> Error(0.03, 0.0, 0.03, 0.12, "raw", "pair laws").in_words
-        'removes 75 % of the squared error of saying nothing'
+        'removes 75 % of the squared error of guessing the usual value'
         >>> Error(0.2, 0.0, 0.2, 0.12, "raw", "pair laws").in_words
-        'is worse than saying nothing: squared error 0.2 against 0.12'
-        >>> Error(0.03, 0.0, 0.03, 0.12, "raw", BY_STATES).in_words
-        "would remove 75 % of the squared error of saying nothing if each reading had its state's value (not measured)"
+        'is worse than guessing the usual value: squared error 0.2 against 0.12'
+        >>> Error(0.03, 0.0, 0.03, 0.12, "raw", BY_STATES).in_words[-60:]
+        "l value if each reading had its state's value (not measured)"
         """
         if self.approximate:
-            share = f"{100 * max(self.usefulness, 0.0):.3g} % of the squared error of saying nothing"
+            share = f"{100 * max(self.usefulness, 0.0):.3g} % of the squared error of guessing the usual value"
             return f"would remove {share} if each reading had its state's value (not measured)"
         if self.mse > self.no_data:
-            return f"is worse than saying nothing: squared error {self.mse:.3g} against {self.no_data:.3g}"
-        return f"removes {100 * self.usefulness:.3g} % of the squared error of saying nothing"
+            return f"is worse than guessing the usual value: squared error {self.mse:.3g} against {self.no_data:.3g}"
+        return f"removes {100 * self.usefulness:.3g} % of the squared error of guessing the usual value"
 
 
 def removed_share(mse: float, no_data: float) -> float:
-    """Which share of the squared error of saying nothing an estimate removes."""
+    """Which share of the squared error of guessing the usual value an estimate removes."""
     return 1.0 - mse / no_data if no_data > 0 else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What a search for a plan finds, how far it has come, and whether a plan tells more than saying nothing."""
+"""What a search for a plan finds, how far it has come, and whether a plan tells more than guessing the usual value."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class FoundPlan(Displayed):
 
     @property
     def useful(self) -> bool:
-        """Whether at least 5 % of the squared error of saying nothing is removed."""
+        """Whether at least 5 % of the squared error of guessing the usual value is removed."""
         return self.error.useful
 
     @property
@@ -83,14 +83,14 @@ class SearchRun:
 
 
 def check_useful(plan: Plan, error: Error) -> None:
-    """Raise NotUsefulError where an estimate removes less than 5 % of the squared error of saying nothing.
+    """Raise NotUsefulError where an estimate removes less than 5 % of the squared error of guessing the usual value.
 
     >>> from csdp import CoupledChain, Mean
     >>> plan = Plan(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=2, epsilon_c=1)
     >>> check_useful(plan, mse(plan.chain, plan.query, ages=2, epsilon_c=1, estimate="history"))
     Traceback (most recent call last):
       ...
-    csdp.errors.NotUsefulError: a release removes 0.637 % of the squared error of saying nothing (about now), less ...
+    csdp.errors.NotUsefulError: a release removes 0.637 % of the squared error of guessing the usual value (about ...
     """
     if error.useful:
         return

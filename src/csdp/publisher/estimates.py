@@ -61,7 +61,7 @@ def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) ->
     >>> plan = Plan(CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]]), Mean(), ages=1, epsilon_c=2.0)
     >>> estimator = plan_estimator(plan)
     >>> estimator.kind, estimator.expected(plan.noise_variance).in_words
-    ('history', 'removes 35.4 % of the squared error of saying nothing')
+    ('history', 'removes 35.4 % of the squared error of guessing the usual value')
     """
     check_about(about, "history")
     return _estimator_by_model(plan, plan.model, about, level)
@@ -357,4 +357,4 @@ def _check_estimated(estimated: Estimated, outputs: int, *, banded: bool) -> Non
     if not all(a <= b <= c for a, b, c in zip(estimated.low, estimated.estimate, estimated.high, strict=True)):
         raise InputError("estimator: an estimate outside of its band")
     if estimated.no_data is None or not math.isfinite(estimated.no_data):
-        raise InputError("estimator: the squared error of saying nothing is not finite")
+        raise InputError("estimator: the squared error of guessing the usual value is not finite")

@@ -20,10 +20,10 @@ class Release:
 
     Attributes: `values` as the mechanism drew them; `estimate` of the answer that `about` names (of the present,
     "now", or of the time of the readings, "then") with its `standard_error` and its band from `low` to `high`, which is
-    to hold a share `level` of the truths; `no_data`, the squared error of saying nothing; `epsilon_s`, the leakage of
-    the present after it, under a model that is `model` ("accepted", "rejected", "untested", "declared"). Empty or None
-    if no estimate could be made, and in ledgers from before they were recorded; all but the estimate also if its error
-    is not known, as that of readings without a public past.
+    to hold a share `level` of the truths; `no_data`, the squared error of guessing the usual value; `epsilon_s`, the
+    leakage of the present after it, under a model that is `model` ("accepted", "rejected", "untested", "declared").
+    Empty or None if no estimate could be made, and in ledgers from before they were recorded; all but the estimate also
+    if its error is not known, as that of readings without a public past.
     """
 
     tick: int
@@ -56,7 +56,7 @@ class Release:
 
     @property
     def usefulness(self) -> float | None:
-        """Expected share of the squared error of saying nothing that the estimate removes; None if it is not known.
+        """Expected share of the squared error of guessing the usual value that the estimate removes; None if unknown.
 
         >>> release = Release(5, (0.25,), (0.5,), (0.1,), ages=2, stale=0, epsilon_s=0.2, no_data=0.04)
         >>> round(release.usefulness, 2)

@@ -89,8 +89,8 @@ class Certificate:
 
     `model`: whether the data accept the model (status, reason, words). If they do not, the guarantees that hold under
     any model come first.
-    `worth`: what the newest estimates are about and the expected share of the squared error of saying nothing that
-    they remove, in numbers and words; None where there are none.
+    `worth`: what the newest estimates are about and the expected share of the squared error of guessing the usual value
+    that they remove, in numbers and words; None if there are none.
     """
 
     dataset: str

@@ -94,7 +94,7 @@ class FlightsRelease:
 
     @property
     def usefulness(self) -> float:
-        """Which share of the squared error of saying nothing the estimate removes."""
+        """Which share of the squared error of guessing the usual value the estimate removes."""
         return removed_share(self.error, self.no_data)
 
 

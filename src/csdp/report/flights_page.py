@@ -150,7 +150,7 @@ def _late_section(study: FlightsStudy, figure: Figure) -> PageSection:
     caption = (
         f"The same number published {delay} ticks ({delay * HOURS} hours of operation) later, drawn at the time it is "
         f"about, with little noise (epsilon_c {late.plan.epsilon_c:g}): its error was {late.error**0.5:.3f}, it "
-        f"removes {percent(late.usefulness)} of the squared error of saying nothing, and tells at most "
+        f"removes {percent(late.usefulness)} of the squared error of guessing the usual value, and tells at most "
         f"{with_chance(late.ceiling, 3)} about the present. It is published instead of the live "
         "number, not in addition to it: both together would tell more."
     )

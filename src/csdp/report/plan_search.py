@@ -34,7 +34,7 @@ STATES, FACTORS = (2, 3, 4), (1, 2, 4, 8)
 SHORTEST = 300
 #: Ages of numbers about now that are tried, and the longest delay of numbers about the time of the readings.
 AGES, LONGEST_DELAY = (0, 1, 2, 3, 4, 6, 8), 24
-#: Shares of the squared error of saying nothing that late numbers are to remove: the first that can be had is taken.
+#: Shares of the squared error of guessing the usual value that late numbers are to remove: the first possible one.
 ACCURATE = (0.75, 0.5)
 #: How close to the budget a screen comes, plans that are certified at most, and the share of the time after which
 #: nothing new is screened.

@@ -349,7 +349,7 @@ def _not_useful(search: PlanSearch) -> NotUsefulError:
     helps += ["more sequences in one answer", "longer readings", "a longer --step with --resample mean"]
     usefulness = 0.0 if best is None else best.usefulness
     outcome = (
-        f"the best removes {100 * max(usefulness, 0.0):.2g} % of the squared error of saying nothing"
+        f"the best removes {100 * max(usefulness, 0.0):.2g} % of the squared error of guessing the usual value"
         if best is not None
         else f"none keeps the budget within {LONGEST_DELAY} ticks of delay"
     )

@@ -170,10 +170,10 @@ class EstimateInfo(Record):
     about: Literal["now", "then"] = Field(description="The present answer, or that of the time of the readings")
     level: float | None = Field(description="Share of the truths that the band is to hold; null without a band")
     mse: float = Field(description="Mean squared error to expect")
-    no_data: float = Field(description="Mean squared error of saying nothing")
+    no_data: float = Field(description="Mean squared error of guessing the usual value")
     usefulness: float | None = Field(
-        description="Share of the squared error of saying nothing that is removed; null where it is not known: for "
-        "readings without a public past, whose errors are those of readings at the values of their states"
+        description="Share of the squared error of guessing the usual value that is removed; null if it is not known: "
+        "for readings without a public past, whose errors are those of readings at the values of their states"
     )
     measured_on: str = Field(description="What that rests on: covariances of the model, or held-out public readings")
     words: str
@@ -355,7 +355,7 @@ class DelayAnswer(Record):
         description="Typical error (root mean square) of the estimate of the time of the readings"
     )
     usefulness: float | None = Field(
-        description="Share of the squared error of saying nothing that is removed; null where it is not known"
+        description="Share of the squared error of guessing the usual value that is removed; null where it is not known"
     )
     words: str
 

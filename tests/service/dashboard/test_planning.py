@@ -125,4 +125,4 @@ def test_the_first_question_is_how_long_to_hold_back(ward, opened):
     assert f"by {found['delay']} step" in told
     assert f"removes {int(100 * found['usefulness'])} %" in told
     assert found["leakage"] <= 0.5
-    expect(page.locator("#live-worth")).to_contain_text("of the squared error of saying nothing")
+    expect(page.locator("#live-worth")).to_contain_text("of the squared error of guessing the usual value")

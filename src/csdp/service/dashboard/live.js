@@ -72,7 +72,7 @@ export class LiveView {
     const removed = estimate?.usefulness ?? null;
     say("tile-worth", removed === null ? "–" : `${Math.max(0, Math.floor(100 * removed))} %`);
     const unknown = estimate === null ? "no estimate can be made" : "unknown: no public past of the readings";
-    say("tile-worth-more", removed === null ? unknown : "of the squared error of saying nothing is removed");
+    say("tile-worth-more", removed === null ? unknown : "of the squared error of guessing the usual value is removed");
     say("series-about", estimate?.about === "then" ? "about the time of the readings" : "about now");
     const { least, most } = agesOf(this.#dataset);
     say("ages-protect", most === 0 ? "No reading is held back: noise alone protects the present."

@@ -15,7 +15,7 @@ const KEEP = 400; // answers kept
 const OLDEST = 20;
 const [LEAST, MOST, LEVELS] = [0.05, 10, 60];
 const ONCE = "1";
-const USEFUL = 0.05; // share of the squared error of saying nothing that is worth a release
+const USEFUL = 0.05; // share of the squared error of guessing the usual value that is worth a release
 
 const same = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
@@ -213,7 +213,7 @@ export class PlanningView {
     const removed = 1 - this.#present(answer) / none;
     const [worthless, refused] = [removed < USEFUL, limit !== null && certified > limit];
     const assumed = approximate ? ", if each reading had the value of its state" : "";
-    const said = [`Removes ${Math.max(0, Math.floor(100 * removed))} % of the squared error of saying nothing${assumed}.`];
+    const said = [`Removes ${Math.max(0, Math.floor(100 * removed))} % of the squared error of guessing the usual value${assumed}.`];
     if (worthless) said.push("That is hardly worth publishing: try less noise, younger data, or numbers about the time of the readings.");
     const bound = limit === null ? "" : withChance(limit, given(limit));
     if (refused) said.push(`Above the dataset's limit ${bound}: numbers would be refused.`);
