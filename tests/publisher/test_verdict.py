@@ -236,7 +236,7 @@ def test_an_age_beyond_what_was_counted_is_not_tested(declared):
     ids=["independent", "three states", "coupled", "always equal"],
 )
 def test_a_right_model_is_not_rejected_at_any_age(truth):
-    """Level 0.001 for each of 200 plans, each seed fixed."""
+    """Level 0.001 for each of 75 plans, each seed fixed."""
     for seed in range(25):
         tested = csdp.check_model(truth, truth.simulate(1500, seed=seed))
         counts = Evidence("accepted", "", tested.evidence.sequences, tested.evidence.counts)
