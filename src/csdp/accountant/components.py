@@ -76,7 +76,9 @@ def _build_vector(
     component: Component, kind: str, *, stale_limit: int, protected: ProtectedPairs
 ) -> InfluenceComponent | SliceComponent | None:
     """A component followed sequence by sequence; None if `kind` asks for another state, or it cannot be followed."""
-    model, members, setting = component.model, component.members, component.setting
+    model = component.model
+    members = component.members
+    setting = component.setting
     fits = model.initial is None and setting.adversary == "informed"
     past, ahead = has_influence(model), has_lineage(model)
     large = model.size * len(model.step_chains) > METRIC_STATES or model.size * model.phases > METRIC_PHASES

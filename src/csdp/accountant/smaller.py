@@ -40,7 +40,9 @@ class SmallerComponent:
         self._parts: tuple[JointComponent, SliceComponent] = (scalar, slices)
         self._shapes = [part.initial_state().shape for part in self._parts]
         self._place = scalar.initial_state().size  # where the slice state begins
-        self.model, self.ages, self.alpha = scalar.model, scalar.ages, scalar.alpha
+        self.model = scalar.model
+        self.ages = scalar.ages
+        self.alpha = scalar.alpha
         self.oldest = max(scalar.oldest, slices.oldest)
         self.alike = slices.alike
         self.follows_delays = slices.follows_delays

@@ -151,7 +151,7 @@ def check_states_source(source: str, plan: Plan) -> None:
     One reading would move the edges, and with them the states of other ticks: the noise of a release does not cover it.
     """
     fitted = plan.model.fitted
-    unpaid = fitted is not None and not fitted.public and fitted.epsilon is None
+    unpaid = fitted is not None and fitted.unpaid
     if source == "private" and plan.query.of_states and not unpaid:
         raise InputError(
             "discretiser: its edges and values come from private readings, which nothing charges; declare edges, "

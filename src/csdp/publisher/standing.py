@@ -414,7 +414,7 @@ def describe_guarantee(
             "however they are tied.",
             "Which readings are missing must not depend on their values.",
             *(f"{words[0].upper()}{words[1:]}." for words in protected_words(plan.protect, plan.certified.bound)),
-            *(() if plan.query.of_states else plan.assumptions),
+            *(() if plan.query.of_states else plan.assumptions[1:]),  # the verdict is said above
             *plan.model.not_protected,
             *((f"{SERIES_WORDS[0].upper()}{SERIES_WORDS[1:]}.",) if accountant.regimes else ()),
             *(AGE_WORDS[kind] for kind in times),
