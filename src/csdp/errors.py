@@ -6,9 +6,8 @@ private reading::
     CsdpError
     ├── InputError (also a ValueError)     something given is not valid
     │   ├── AlteredPlanError               a plan holds another chain than it was written for
-    │   ├── SeriesConflictError            a public series contradicts what a tick was charged under
     │   └── UncheckedModelError            the data reject the model, or did not test it
-    ├── NoStationaryLawError               several stationary laws: an initial law is required
+    ├── NoStationaryLawError               several stationary laws, or none that can be checked
     ├── TooLargeError                      the work would pass a stated size limit
     ├── InfeasibleError                    no plan meets the target
     ├── NotUsefulError                     a release would hardly tell more than guessing the usual value
@@ -20,8 +19,7 @@ private reading::
         ├── LedgerVersionError             written by another version of the format
         ├── LedgerConflictError            a request contradicts what the ledger records
         │   └── LedgerTermsError           the dataset is published under other terms by now
-        ├── LedgerLeaseError               another process has taken over the dataset
-        └── TicksHeldError                 ticks are held by another process, or were lost with it
+        └── LedgerHeldError                another process publishes the dataset
 
     CsdpWarning (a UserWarning)
     ├── PrivacyLeakWarning                 something private is about to shape something public
@@ -43,10 +41,6 @@ class InputError(CsdpError, ValueError):
 
 class AlteredPlanError(InputError):
     """A plan holds another chain than the one that it was written for."""
-
-
-class SeriesConflictError(InputError):
-    """A number of a public series contradicts the one that its tick was charged under; nothing was charged."""
 
 
 class UncheckedModelError(InputError):
@@ -146,17 +140,8 @@ class LedgerTermsError(LedgerConflictError):
     """The dataset is published under another plan or grid by now; nothing was charged. Open a new publisher."""
 
 
-class LedgerLeaseError(LedgerError):
-    """Another process has taken over the dataset, and this one no longer holds its lease; nothing was written."""
-
-
-class TicksHeldError(LedgerError):
-    """Ticks have no output here, because another process holds them (`held`) or was stopped with them (`lost`)."""
-
-    def __init__(self, message: str, *, held: int, lost: int) -> None:
-        super().__init__(message)
-        self.held = held
-        self.lost = lost
+class LedgerHeldError(LedgerError):
+    """Another process publishes the dataset, or this one has lost the right to publish it."""
 
 
 class CsdpWarning(UserWarning):

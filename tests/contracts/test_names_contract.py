@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -26,10 +27,9 @@ from csdp.cli import app
 from csdp.errors import InputError
 from csdp.fitting.drift import drift
 from csdp.publisher import PanelSource, Release
-from csdp.report.records import truth_records
+from csdp.report.series import truth_records
 from csdp.stream import Clock, Runner
-from csdp.tables import EngineSource, open_table, publish_stream
-from csdp.tables.engine import MemoryEngine
+from csdp.tables import open_table
 
 from service.parts import hand_in, released, serving, settings_of  # isort: skip
 
@@ -106,6 +106,12 @@ def long_file(folder):
     return path
 
 
+def wide_table(folder, cells):
+    path = folder / "wide.parquet"
+    pq.write_table(pa.table({"time": np.arange(TICKS), TURNED[0]: cells[:, 0], TURNED[1]: cells[:, 1]}), path)
+    return path
+
+
 def discretised(names=TURNED, edges=((0.5,), (0.5,))):
     return Discretiser.declared(names, edges=edges, bounds=(0, 1))
 
@@ -121,16 +127,7 @@ PANELS = {
     "long file": lambda folder: csdp.read_panel(long_file(folder)),
     "discretiser": lambda folder: csdp.read_panel(wide_file(folder), discretiser=discretised()),
     "without names": lambda _: Panel.from_states(STATES),
-    "memory engine": lambda _: EngineSource(
-        MemoryEngine(Panel.from_states(STATES[:, ::-1], names=TURNED), states=2), plan()
-    ),
-    "memory table": lambda folder: EngineSource(
-        open_table(wide_file(folder), names=TURNED, values=[0.0, 1.0], engine="memory"), plan()
-    ),
-    "duckdb": lambda folder: EngineSource(open_table(long_file(folder), names=TURNED, values=[0.0, 1.0]), plan()),
-    "duckdb, values of their own": lambda folder: EngineSource(
-        open_table(wide_file(folder), names=TURNED, values=[[0.0, 1.0], [0.0, 1.0]]), plan()
-    ),
+    "duckdb": lambda folder: open_table(wide_table(folder, STATES[:, ::-1]), plan()),
 }
 
 
@@ -142,62 +139,15 @@ def test_another_order_is_put_in_order(door, tmp_path) -> None:
 def test_a_table_whose_sequences_have_values_of_their_own(tmp_path) -> None:
     """The values go with the names, not with the places."""
     made = Plan(replace_values([[0.0, 1.0], [0.0, 8.0]]), Sum(), [1, 3], LOUD, bound="group")
-    path = tmp_path / "own.csv"
-    with path.open("w", newline="") as file:
-        rows = ((t, 8 * STATES[t, 1], STATES[t, 0]) for t in range(TICKS))
-        csv.writer(file).writerows([("time", *TURNED), *rows])
-    table = open_table(path, names=TURNED, values=[[0.0, 8.0], [0.0, 1.0]])
+    table = open_table(wide_table(tmp_path, STATES[:, ::-1] * [8, 1]), made)
     expected = {t: float(STATES[t - 1, 0] + 8 * STATES[t - 3, 1]) for t in range(3, TICKS)}
-    assert published(EngineSource(table, made), tmp_path, made) == expected
-    # The same engine under a chain with the sequences the other way round.
-    other = Plan(replace_values([[0.0, 8.0], [0.0, 1.0]], TURNED), Sum(), [3, 1], LOUD, bound="group")
-    ticks = range(3, TICKS)
-    assert EngineSource(table, other).answers(other, ticks)[:, 0].tolist() == list(expected.values())
-    assert table.pair_counts([(0, 0)]).tolist() == counts_of(STATES[:, 1])  # by the names that it was opened with
+    assert published(table, tmp_path, made) == expected
 
 
 def replace_values(values, names=NAMES):
     order = [NAMES.index(name) for name in names]
     transitions = np.array([[FAST, FAST], [SLOW, SLOW]])[order]
     return CoupledChain(np.eye(2), transitions, names=names, values=values)
-
-
-def counts_of(column):
-    found = np.zeros((2, 2), dtype=int)
-    np.add.at(found, (column[:-1], column[1:]), 1)
-    return [found.tolist()]
-
-
-def test_spark_tables_and_streams(spark, tmp_path) -> None:
-    from csdp.tables.spark import SparkEngine
-
-    path = long_file(tmp_path)
-    with SparkEngine(path, names=TURNED, values=np.array([0.0, 1.0]), session=spark) as table:
-        assert published(EngineSource(table, plan()), tmp_path) == EXPECTED
-        with pytest.raises(InputError, match="slow, fast given; the chain has a, b"):
-            EngineSource(table, plan(names=("a", "b")))
-    (tmp_path / "in").mkdir()
-    begin, schema = 1_600_000_000, "time bigint, sequence string, value double"
-    rows = [(begin + 60 * t, name, float(COLUMNS[name][t])) for t in range(TICKS) for name in TURNED]
-    spark.createDataFrame(rows, schema).write.parquet(str(tmp_path / "in" / "p"))
-    stream = spark.readStream.schema(schema).parquet(str(tmp_path / "in" / "p"))
-    with Publisher(
-        plan(),
-        dataset="s",
-        ledger=tmp_path / "s.db",
-        on_refusal="skip",
-        time_step=60,
-        time_origin=begin,
-        times="wall",
-    ) as publisher:
-        clock = Clock(step=60, origin=begin)
-        settings = {"clock": clock, "checkpoint": tmp_path / "checkpoint", "available_now": True}
-        publish_stream(stream, publisher, names=TURNED, **settings).awaitTermination()
-        with Ledger.open(tmp_path / "s.db") as ledger:
-            found = asked(map(Release.of, ledger.published("s")))
-        assert found == {tick: value for tick, value in EXPECTED.items() if tick < TICKS - 1}
-        with pytest.raises(InputError, match="names: sequences fast, hall given"):
-            publish_stream(stream, publisher, names=("fast", "hall"), **settings)
 
 
 # ---- pushes, streams, the service ----------------------------------------------------------------------------------
@@ -311,7 +261,7 @@ kind = "none"
 # ---- commands and what looks at data -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("more", [(), ("--engine", "duckdb"), ("--discretiser", "d.json")], ids=str)
+@pytest.mark.parametrize("more", [(), ("--discretiser", "d.json")], ids=str)
 def test_the_command_line(more, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     save_model(chain(), "chain.json")
@@ -362,11 +312,9 @@ def test_a_chain_without_names_is_positional(tmp_path) -> None:
 )
 def test_other_names_are_refused_before_anything_is_charged(names, words, tmp_path) -> None:
     panel = Panel.from_states(np.zeros((6, len(names)), dtype=int), names=names)
-    table = MemoryEngine(panel, states=2)
     with Publisher(plan(), dataset="d", ledger=tmp_path / "ledger.db") as publisher:
-        for door in (lambda: publisher.publish(panel), lambda: publisher.publish(EngineSource(table, plan()))):
-            with pytest.raises(InputError, match=words):
-                door()
+        with pytest.raises(InputError, match=words):
+            publisher.publish(panel)
         assert publisher.summary()["newest_tick"] is None
 
 

@@ -5,53 +5,23 @@ and never filled, and what is hostile is refused before anything is charged.
 import itertools
 import math
 import warnings
-from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
 
 import numpy as np
 import pytest
 
 import csdp
-from csdp import Count, CoupledChain, Histogram, Ledger, Linear, Mean, Panel, Plan, Publisher, Sum, fran
-from csdp.computation import verify_query
+from csdp import Count, CoupledChain, Histogram, Linear, Mean, Panel, Plan, Publisher, Sum, fran
 from csdp.errors import InputError
 from csdp.noise import Randomness
 from csdp.publisher import PanelSource
 from csdp.publisher.admission import Skipped
-from csdp.queries import ReadingsQuery, parse_query
+from csdp.query import parse_query, tabulate
 
 RANGE = csdp.ReadingRange(-1, 2, 0.5)  # levels 0..6
 CHAIN = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 WEIGHTS = (2.0, -0.5)
 NAN = math.nan
-
-
-@dataclass(frozen=True)
-class Squares:
-    """A query of somebody else: the sum of the squares of the levels."""
-
-    of: csdp.ReadingRange = RANGE
-    name: ClassVar[str] = "squares"
-    is_mean: ClassVar[bool] = False
-
-    def level_parts(self):
-        return np.arange(self.of.steps + 1)[:, None] ** 2
-
-    def level_value(self):
-        return 0.0, 1.0
-
-    def shares(self, sequences):
-        return None
-
-    def evaluate(self, snapshots, values):
-        raise NotImplementedError
-
-    def sensitivity(self, k, values, *, members=None):
-        return float(k * self.of.steps**2)
-
-    def output_names(self, names, values):
-        return (self.name,)
 
 
 def level(reading):
@@ -67,7 +37,6 @@ QUERIES = {
         Histogram(edges=(0.0, 2.0), of=RANGE),
         lambda v: [sum(x < 0 for x in v), sum(0 <= x < 2 for x in v), sum(x >= 2 for x in v)],
     ),
-    "squares": (Squares(), lambda v: [sum(round((x + 1) * 2) ** 2 for x in v)]),
 }
 WEIGHTED = (Linear(WEIGHTS, of=RANGE), lambda v: [sum(w * x for w, x in zip(WEIGHTS, v, strict=True))])
 ROWS = [[-1.0, 2.0], [0.3, 0.76], [7.0, -99.0], [NAN, 1.0], [1.2499, 1.2501], [NAN, NAN], [0.25, 0.75], [1e300, 1.5]]
@@ -87,7 +56,6 @@ def clipped(row):
 @pytest.mark.parametrize("name", QUERIES)
 def test_answers_are_those_of_plain_python(name):
     query, plain = QUERIES[name]
-    assert isinstance(query, ReadingsQuery)
     plan = Plan(CHAIN, query, 1, 1.0)
     source = PanelSource(panel_of(ROWS), plan)
     ready = {tick for tick, _, reason in source.availability(plan) if not reason}
@@ -118,7 +86,7 @@ def test_a_weighted_sum_needs_every_sequence():
 @pytest.mark.parametrize("name", [*QUERIES, "linear"])
 def test_sensitivity_is_that_of_enumeration(name):
     query, plain = QUERIES.get(name, WEIGHTED)
-    computation = verify_query(query, CHAIN)
+    computation = tabulate(query, CHAIN)
     values = [n / 2 - 1 for n in range(7)]
     for k in (1, 2):
         worst = 0.0
@@ -134,7 +102,7 @@ def test_noise_has_the_scale_of_the_range_on_the_readings_own_lattice(name):
     query = QUERIES.get(name, WEIGHTED)[0]
     plan = Plan(CHAIN, query, 1, 0.5)
     assert plan.scale == Fraction(plan.lattice_sensitivity) / Fraction(plan.step) / Fraction(0.5)
-    steps = {"mean": 6, "sum": 6, "linear": 24, "count": 1, "count above": 1, "histogram": 2, "squares": 36}
+    steps = {"mean": 6, "sum": 6, "linear": 24, "count": 1, "count above": 1, "histogram": 2}
     assert plan.scale == 2 * steps[name]
 
 
@@ -142,10 +110,6 @@ def test_noise_has_the_scale_of_the_range_on_the_readings_own_lattice(name):
 def test_a_text_leads_back_and_the_digest_tells_queries_apart(name):
     query = QUERIES.get(name, WEIGHTED)[0]
     plan = Plan(CHAIN, query, 1, 0.5)
-    if name == "squares":
-        with pytest.raises(InputError, match="custom query"):
-            plan.to_json()
-        return
     again = Plan.from_json(plan.to_json())
     assert again == plan
     assert parse_query(query.text) == query
@@ -277,37 +241,6 @@ def test_what_makes_no_sense_is_refused(made):
         made()
 
 
-def changed(**members):
-    return type("Hostile", (Squares,), members)()
-
-
-calls = itertools.count()
-
-
-@pytest.mark.parametrize(
-    ("query", "words"),
-    [
-        (changed(level_parts=lambda self: np.zeros((3, 1))), "shape"),
-        (changed(level_parts=lambda self: np.full((7, 1), NAN)), "whole numbers"),
-        (changed(level_parts=lambda self: np.full((7, 1), 0.5)), "whole numbers"),
-        (changed(level_parts=lambda self: np.full((7, 1), 2**40)), "whole numbers"),
-        (changed(level_parts=lambda self: np.full((7, 1), next(calls))), "differs from call to call"),
-        (changed(level_parts=lambda self: 1 / 0), "failed"),
-        (changed(level_value=lambda self: (0.0, 0.0)), "level_value"),
-        (changed(level_value=lambda self: (NAN, 1.0)), "level_value"),
-        (changed(shares=lambda self, s: [1.0]), "shares"),
-        (changed(shares=lambda self, s: [math.inf, 1.0]), "shares"),
-        (changed(shares=lambda self, s: [2.0, 1.0], is_mean=True), "is_mean"),
-        (changed(sensitivity=lambda self, k, values, members=None: 1.0), "by its parts the answer moves by 36"),
-        (changed(output_names=lambda self, names, values: ("a", "b")), "names of outputs"),
-        (changed(level_parts=None), "does not say what they add"),
-    ],
-)
-def test_hostile_queries_are_refused_when_a_plan_is_made(query, words):
-    with pytest.raises(InputError, match=words):
-        Plan(CHAIN, query, 1, 1.0)
-
-
 def test_states_alone_cannot_be_published_as_readings(tmp_path):
     plan = Plan(CHAIN, Mean(of=RANGE), 1, 1.0)
     with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db") as publisher:
@@ -324,52 +257,6 @@ def test_a_panel_whose_readings_are_not_those_of_its_states_is_refused(readings)
     ticks = np.arange(1)
     with pytest.raises(InputError, match="panel: readings"):
         Panel(("a", "b"), ticks, ticks, np.array([[0, 1]]), 1, None, np.array(readings))
-
-
-class Source:
-    """Readings of somebody else."""
-
-    def __init__(self, counts, answers):
-        self._counts, self._answers = counts, answers
-
-    def availability(self, plan):
-        yield 1, 0, ""
-
-    def answers(self, plan, ticks):
-        return self._answers
-
-    def counts(self, plan, ticks):
-        return self._counts
-
-
-@pytest.mark.parametrize(
-    ("source", "words", "lost"),
-    [
-        (Source([0], [[3.0]]), "counts must be whole numbers, 1 to 2", 0),
-        (Source([3], [[3.0]]), "counts must be whole numbers, 1 to 2", 0),
-        (Source([], [[3.0]]), "counts must be whole numbers, 1 to 2", 0),
-        (Source([1], [[7.0]]), "beyond what the query can give", 1),  # one reading reaches level 6
-        (Source([2], [[3.5]]), "between the steps", 1),
-        (Source([2], [[NAN]]), "not finite", 1),
-    ],
-)
-def test_hostile_sources_publish_nothing(tmp_path, source, words, lost):
-    with Ledger.open(tmp_path / "ledger.db") as book:
-        with Publisher(Plan(CHAIN, Mean(of=RANGE), 0, 1.0), dataset="d", ledger=book) as publisher:
-            with pytest.raises(InputError, match=words):
-                publisher.publish(source)
-            assert publisher.charged == lost
-        assert not list(book.published("d"))
-
-
-def test_a_source_that_does_not_count_is_refused_before_anything_is_charged(tmp_path):
-    class Silent(Source):
-        counts = None
-
-    with Publisher(Plan(CHAIN, Mean(of=RANGE), 0, 1.0), dataset="d", ledger=tmp_path / "ledger.db") as publisher:
-        with pytest.raises(InputError, match="how many"):
-            publisher.publish(Silent([1], [[3.0]]))
-        assert publisher.charged == 0
 
 
 def test_plans_of_states_keep_their_digest():
