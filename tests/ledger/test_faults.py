@@ -16,8 +16,8 @@ import sqlalchemy as sa
 
 import postgres
 from csdp.errors import InputError, LedgerBusyError, LedgerCorruptError, LedgerError
-from csdp.ledger import Admission, Ledger, Published, Request, Reserved, log
-from csdp.ledger.database import Database
+from csdp.ledger import Admission, Ledger, Published, Request, Reserved
+from csdp.ledger.store import Database
 from ledger import workers
 from ledger.rules import PLAN, ask, at_most, register, reserve_one
 
@@ -159,7 +159,7 @@ def test_a_server_that_stops_and_comes_back(own_server: postgres.Server, tmp_pat
                 own_server.stop("immediate")
             return at_most(9)(state, last_tick, request)
 
-        with pytest.raises(LedgerBusyError, match="outcome is unknown"):
+        with pytest.raises(LedgerBusyError, match=r"out of reach .*nothing was written"):
             ledger.reserve("ward-7", [Request(3, "mean")], outage, plan_digest=PLAN)
         own_server.start()
         assert ledger.summary("ward-7").reserved == 2
@@ -180,7 +180,6 @@ def test_a_connection_lost_while_committing_may_be_repeated(postgres_server: pos
             connection.dbapi_connection.execute("SELECT 1")  # raises what a lost connection raises
 
         engine.dialect.do_commit = cut  # type: ignore[method-assign]
-        ledger._tails.clear()
         with pytest.raises(LedgerBusyError, match=r"outcome is unknown.*Repeat"):
             ledger.commit(held, {"value": 1.0})
         with pytest.raises(LedgerBusyError, match="outcome is unknown"):
@@ -191,32 +190,6 @@ def test_a_connection_lost_while_committing_may_be_repeated(postgres_server: pos
         assert isinstance(one, Published)
         assert not isinstance(two, Reserved)  # charged, and nobody holds it
         assert ledger.summary("ward-7").lost == 1
-        assert ledger.verify() == []
-
-
-@pytest.mark.parametrize("arrives", [True, False])
-def test_a_connection_lost_while_appending_is_asked_again(
-    postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch, arrives: bool
-) -> None:
-    """One statement from memory, and its answer is lost: whether it arrived is seen in the log, and decides."""
-    with Ledger.open(postgres_server.new_database(), timeout=5) as ledger:
-        register(ledger)
-        ledger.commit(reserve_one(ledger, 1), {"value": 1.0})
-        real = log.Append.run
-
-        def cut(append: log.Append, connection: sa.Connection) -> bool:
-            if connection.get_transaction() is None:  # from memory
-                raw: Any = connection.connection.dbapi_connection
-                if arrives:
-                    real(append, connection)
-                raw.close()
-            return real(append, connection)
-
-        monkeypatch.setattr(log.Append, "run", cut)
-        held = reserve_one(ledger, 2)
-        assert ledger.commit(held, {"value": 2.0}).output == {"value": 2.0}
-        assert [one.tick for one in ledger.entries("ward-7", kind="reserve")] == [1, 2]
-        assert ledger.summary("ward-7").committed == 2
         assert ledger.verify() == []
 
 
@@ -272,20 +245,6 @@ def test_no_password_in_any_message(postgres_server: postgres.Server, tmp_path: 
             chain = chain.__cause__
     with Ledger.open(postgres_server.new_database().replace("postgres@", "postgres:hunter2@")) as ledger:
         assert "hunter2" not in repr(ledger)
-
-
-def test_a_large_output_on_a_server_needs_a_folder(postgres_server: postgres.Server, tmp_path: Path) -> None:
-    where = postgres_server.new_database()
-    output = {"values": [0.5] * 10_001}
-    with Ledger.open(where) as ledger:
-        register(ledger)
-        held = reserve_one(ledger, 1)
-        with pytest.raises(LedgerError, match="outputs=DIRECTORY"):
-            ledger.commit(held, output)
-    with Ledger.open(where, outputs=tmp_path / "out") as ledger:
-        assert ledger.commit(held, output).output == output
-    with Ledger.open(where) as ledger:
-        assert "outputs=DIRECTORY" in str(ledger.verify()[0])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,6 +12,7 @@ import pytest
 
 from csdp.errors import InputError, LedgerConflictError, LedgerCorruptError
 from csdp.ledger import Admission, Charge, DatasetState, Ledger, Published, Refused, Request, Reserved
+from csdp.ledger.records import encode, sha256
 from ledger.rules import PLAN, ask, at_most, counted, register, reserve_one
 
 OpenLedger = Callable[[], Ledger]
@@ -227,45 +227,36 @@ def test_commit_many_is_all_or_nothing(ledger: Ledger) -> None:
     assert ledger.commit_many([]) == []
 
 
-def test_a_large_output_goes_to_a_write_once_file(open_ledger: OpenLedger, tmp_path: Path) -> None:
+def test_outputs_in_files_of_version_0_2_are_read_and_checked(
+    open_ledger: OpenLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wrote outputs of more than 10,000 values to files beside the ledger."""
     ledger = open_ledger()
     register(ledger)
-    small, large = reserve_one(ledger, 1), reserve_one(ledger, 2)
-    ledger.commit(small, {"values": [0.5] * 10_000})
-    output = {"values": [0.1 * k for k in range(10_001)]}
-    done = ledger.commit(large, output)
-    assert done.output == output
-    assert ledger.commit(large, output) == done
-    (file,) = (tmp_path / "outputs").iterdir()
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert file.parent.stat().st_mode & 0o777 == 0o700
-    assert ask(open_ledger(), [2]) == [done]
-    with pytest.raises(LedgerConflictError):
-        ledger.commit(large, {"values": [1.0] * 10_001})
+    held, text = reserve_one(ledger, 1), '{"values":[0.1,0.2]}'
+    recorded = {"name": f"../{held.hash}.json", "sha256": sha256(text), "values": 2}
+    payload = encode({"reserve": held.seq, "file": recorded}, "an output")
+    file = tmp_path / "outputs" / f"{held.hash}.json"
+    file.parent.mkdir()
+    file.write_text(text)
+    with monkeypatch.context() as patched:
+        patched.setattr("csdp.ledger.ledger.encode", lambda *_: payload)
+        ledger.commit(held, {})
     assert ledger.verify() == []
-    # Found by verify and by whoever asks for it: altered, then missing.
-    content = file.read_bytes()
-    file.write_bytes(content.replace(b"0.1,", b"0.2,", 1))
+    (again,) = ask(open_ledger(), [1])
+    assert isinstance(again, Published)
+    assert again.output == {"values": [0.1, 0.2]}
+    file.write_text(text.replace("0.1", "0.3"))
     assert "not what was published" in str(ledger.verify()[0])
     with pytest.raises(LedgerCorruptError, match="not what was published"):
-        ask(ledger, [2, 3])
-    assert ledger.summary("ward-7").reserved == 2  # tick 3 was not charged in vain
+        ask(ledger, [1, 2])
+    assert ledger.summary("ward-7").reserved == 1  # tick 2 was not charged in vain
     file.unlink()
     assert "cannot be read" in str(ledger.verify()[0])
-    file.write_bytes(content)
-    assert ledger.verify() == []
 
 
-def test_a_file_left_by_a_crash_before_the_commit_is_no_harm(ledger: Ledger, tmp_path: Path) -> None:
+def test_a_large_output_is_recorded_like_any_other(ledger: Ledger) -> None:
     register(ledger)
-    held, other = reserve_one(ledger, 1), reserve_one(ledger, 2)
-    output = {"values": list(range(10_001))}
-    folder = tmp_path / "outputs"
-    folder.mkdir()
-    (folder / f"{held.hash}.json").write_text(json.dumps(output, separators=(",", ":")))
-    (folder / f"{other.hash}.json").write_text("half of i")
+    output = {"values": [0.1 * k for k in range(20_000)]}
+    assert ledger.commit(reserve_one(ledger, 1), output).output == output
     assert ledger.verify() == []
-    assert ledger.commit(held, output).output == output
-    with pytest.raises(LedgerConflictError, match="something else"):
-        ledger.commit(other, output)
-    assert ledger.summary("ward-7").committed == 1

@@ -130,14 +130,12 @@ def test_entries_without_a_dataset_are_found(where: str, ledger: Ledger) -> None
     assert "has entries but no dataset row" in "\n".join(map(str, ledger.verify()))
 
 
-@pytest.mark.parametrize(("version", "advice"), [("2", "newer csdp"), ("0", "csdp ledger migrate")])
-def test_another_version_is_refused_with_what_to_do(
-    where: str, open_ledger: OpenLedger, version: str, advice: str
-) -> None:
+@pytest.mark.parametrize("version", ["0", "2"])
+def test_another_version_is_refused_with_what_to_do(where: str, open_ledger: OpenLedger, version: str) -> None:
     register(open_ledger())
     tamper(where, f"UPDATE csdp_meta SET value = '{version}' WHERE key = 'version'")
     for read_only in (False, True):
-        with pytest.raises(LedgerVersionError, match=advice):
+        with pytest.raises(LedgerVersionError, match="install the csdp that wrote it, or a newer one"):
             Ledger.open(where, read_only=read_only)
 
 

@@ -4,6 +4,7 @@ python workers.py race WHERE SINK TICKS LIMIT COUNT
 python workers.py kill WHERE SINK KILLS SEED
 python workers.py step WHERE SINK
 python workers.py fill WHERE BYTES
+python workers.py hold WHERE
 """
 
 from __future__ import annotations
@@ -19,14 +20,13 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from csdp.errors import LedgerError
-from csdp.ledger import Ledger, Published, Request, Reserved, database, log
+from csdp.ledger import Ledger, Published, Request, Reserved
 from csdp.ledger.records import GENESIS
 from ledger.rules import PLAN, at_most, register
 
@@ -200,15 +200,10 @@ def counted(where: str, out: int, after: int) -> None:
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def count_raw(*given: Any, plain: Callable[..., Any] = database.execute_raw) -> Any:
-        count()
-        return plain(*given)
-
     with Ledger.open(where) as ledger:
         for moment in ("before_cursor_execute", "commit"):
             sa.event.listen(ledger._database.engine, moment, count)
-        database.execute_raw = log.execute_raw = count_raw  # type: ignore[assignment, attr-defined]
-        for tick in (2 * after, 2 * after + 1):  # with the log locked, and from memory
+        for tick in (2 * after, 2 * after + 1):
             publish(ledger, out, [Request(tick, "mean"), Request(tick, "max")])
 
 
@@ -229,6 +224,19 @@ def fill(where: str, limit: int) -> None:
             print(done, type(error).__name__)  # noqa: T201 - the answer to the test
 
 
+def hold(where: str) -> None:
+    """Hold the dataset, and after a line on standard input try twice to publish; prints the errors."""
+    with Ledger.open(where, timeout=10) as ledger:
+        ledger.hold("ward-7")
+        print("held", flush=True)  # noqa: T201 - the answer to the test
+        sys.stdin.readline()
+        for tick in (5, 6):
+            try:
+                ledger.reserve("ward-7", [Request(tick, "mean")], at_most(UNLIMITED), plan_digest=PLAN)
+            except LedgerError as error:
+                print(type(error).__name__)  # noqa: T201 - the answer to the test
+
+
 if __name__ == "__main__":
     command, place, *rest = sys.argv[1:]
     if command == "race":
@@ -237,5 +245,7 @@ if __name__ == "__main__":
         kill(place, rest[0], int(rest[1]), int(rest[2]))
     elif command == "step":
         step(place, rest[0])
+    elif command == "hold":
+        hold(place)
     else:
         fill(place, int(rest[0]))

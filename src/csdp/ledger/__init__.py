@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-from csdp.ledger.book import Ledger
-from csdp.ledger.lease import Fence, Leader, Lease
+from csdp.ledger.ledger import Ledger
 from csdp.ledger.records import (
     Admission,
     Admit,
@@ -35,9 +34,6 @@ __all__ = [
     "DatasetState",
     "EarlierPlans",
     "Entry",
-    "Fence",
-    "Leader",
-    "Lease",
     "Ledger",
     "LedgerProblem",
     "LedgerSummary",

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
 
+from csdp import check
 from csdp.errors import BudgetExceeded, InputError, LedgerCorruptError
 
 JSONObject = dict[str, Any]
 Kind = Literal["open", "change", "reserve", "commit", "refuse"]
 
 GENESIS = "0" * 64  # the "previous hash" of the first entry of every dataset
-NAME_LIMIT = 200  # keeps every index row far below what PostgreSQL accepts
-TICK_LIMIT = 2**63 - 1
+TICK_LIMIT = 2**62
 
 
 class TickGrid(NamedTuple):
@@ -189,8 +189,7 @@ class Charge:
     Attributes: leakage of the `present` at the tick; its `peak` while nothing more is published, which is compared with
     the budget; plain epsilon-DP of one record (`event`); `lifetime` leakage of one record, where it is limited; noise
     level `epsilon_c`, where the plan has a schedule; version of the `algorithm`; which sequences were read `late`, by
-    the steps of their delay, where that was counted one by one (`csdp.accountant.Lateness`); `environments` of a public
-    series that this charge was the first to know, as pairs (tick, number).
+    the steps of their delay, where that was counted one by one (`csdp.accountant.Lateness`).
     """
 
     present: float
@@ -200,7 +199,6 @@ class Charge:
     epsilon_c: float | None = None
     algorithm: int | None = None
     late: JSONObject | None = None
-    environments: list[list[int]] | None = None
 
     def to_record(self) -> JSONObject:
         """The form that is recorded: without figures that are None."""
@@ -226,7 +224,7 @@ class Request:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tick", check_tick(self.tick))
-        check_name(self.query, "a query key")
+        check.text("query", self.query)
 
 
 @dataclass(frozen=True)
@@ -249,10 +247,7 @@ AdmitChange = Callable[[DatasetState | None, int | None, Terms], Admission]
 
 @dataclass(frozen=True)
 class Reserved:
-    """A charge that is on record; only its holder may draw noise for it, and then commit.
-
-    Where it is not `durable` a database that fails may lose it until the commit, which then says so.
-    """
+    """A charge that is on record; only its holder may draw noise for it, and then commit."""
 
     dataset: str
     tick: int
@@ -261,7 +256,6 @@ class Reserved:
     hash: str
     state: DatasetState
     charge: Charge
-    durable: bool = True
 
 
 @dataclass(frozen=True)
@@ -282,8 +276,8 @@ class Refused:
     """Nothing may be published. `why` is one of
 
     - "limit": the admissibility rule refused; `error` is its `BudgetExceeded`, and the refusal is on record;
-    - "lost": reserved before (`since`), not committed: charged, and never to be published by anyone but its holder,
-      who may still be at work;
+    - "lost": reserved before, not committed: charged, and never to be published by anyone but its holder, who may
+      still be at work;
     - "order": older than the newest charged tick, or before the live plan; nothing is recorded.
     """
 
@@ -293,7 +287,6 @@ class Refused:
     why: Literal["limit", "lost", "order"]
     reason: str
     error: BudgetExceeded | None = None
-    since: str | None = None
 
 
 @dataclass(frozen=True)
@@ -417,15 +410,8 @@ def check_tick(tick: int) -> int:
     except TypeError:
         raise InputError(f"a tick must be an integer, not {type(tick).__name__}") from None
     if abs(plain) > TICK_LIMIT:
-        raise InputError("a tick must fit in 64 bits")
+        raise InputError("a tick must lie between -2**62 and 2**62")
     return plain
-
-
-def check_name(name: str, what: str) -> str:
-    """A dataset name or query key: 1 to 200 printable characters."""
-    if not isinstance(name, str) or not 1 <= len(name) <= NAME_LIMIT or not name.isprintable():
-        raise InputError(f"{what} must be a text of 1 to {NAME_LIMIT} printable characters")
-    return name
 
 
 def _tag_floats(value: Any) -> Any:

@@ -144,8 +144,6 @@ def create(connection: sa.Connection) -> None:
 
 # ---- reading rows
 
-CHUNK = 500  # bound variables per statement
-
 
 def terms_record(row: Any) -> JSONObject:
     """The terms in a row of `csdp_plans`, exactly as recorded; see `Terms.from_record`."""
