@@ -12,7 +12,7 @@ from csdp.bounds.observed import observed_leakage
 from csdp.bounds.result import as_text
 from csdp.chain import EnvironmentChain, Evidence, Model, Verdict
 from csdp.chain.evidence import Counts, count_lag
-from csdp.computation import FoldComputation
+from csdp.query_table import FoldTable
 
 #: Chance that a right model is rejected, over all sequences and ages of a plan.
 LEVEL: Final = 0.001
@@ -23,7 +23,7 @@ _SIMULATED, _MOST_READINGS = 20_000, 20_000_000
 def compare_with_past(
     evidence: Evidence,
     model: Model,
-    query: FoldComputation,
+    query: FoldTable,
     *,
     ages: tuple[int, ...],
     epsilon_c: float,
@@ -73,8 +73,6 @@ def _expected(model: Model, members: list[int], parts: Floats, exponent: float, 
     """What the model expects of its own transitions; of independent sequences nothing beyond the certificate."""
     if not isinstance(model, EnvironmentChain) and all(len(group) == 1 for group in model.components()):
         return np.zeros(len(members))
-    if isinstance(model, EnvironmentChain) and model.series is not None:  # what the series explains is unknown here
-        return np.full(len(members), np.inf)
     return observed_leakage(_simulated_counts(model, age)[members], parts, exponent, lag=age, level=None)
 
 

@@ -11,7 +11,6 @@ tell them apart. It is pushed forward in one of two forms:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -19,6 +18,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from csdp import check
 from csdp.arrays import UNIT, Floats, Indices
 from csdp.chain.steps import Step
 from csdp.chain.views import View
@@ -26,7 +26,7 @@ from csdp.errors import InputError, TooLargeError
 
 #: Called with a stage, what is done and what there is to do.
 Progress = Callable[[str, int, int], None]
-#: How the contributions of sequences are combined, as `csdp.queries.Fold`.
+#: How the contributions of sequences are combined, as `csdp.query_table.Fold`.
 _Fold = Literal["sum", "max", "min"]
 
 #: Ages above this are refused; no chain that forgets needs them.
@@ -312,10 +312,4 @@ def check_ages(ages: Any, sequences: int) -> tuple[int, ...]:
 
 def check_epsilon(epsilon_c: Any) -> float:
     """A positive, finite noise level."""
-    try:
-        value = float(epsilon_c)
-    except (TypeError, ValueError):
-        raise InputError(f"epsilon_c: {epsilon_c!r} given; a positive number expected") from None
-    if not (math.isfinite(value) and value > 0):
-        raise InputError(f"epsilon_c: {value} given; it must be positive and finite (smaller means more noise)")
-    return value
+    return check.number("epsilon_c", epsilon_c, above=0, hint="smaller means more noise")

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices, Ints, fill_masked
-from csdp.computation import ReadingsComputation
 from csdp.errors import InputError
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.plan import Plan
+from csdp.readings import ReadingsTable
 
 #: State numbers of any integer type.
 States = npt.NDArray[Any]
@@ -99,7 +99,7 @@ def observe(state: FranState, snapshot: npt.ArrayLike) -> FranState:
     if row.shape != (sequences,):
         what = "state" if plan.query.of_states else "reading"
         raise InputError(f"snapshot: shape {row.shape} given; one {what} for each of {sequences} sequences")
-    if isinstance(plan.query, ReadingsComputation):
+    if isinstance(plan.query, ReadingsTable):
         return _observe_levels(state, plan.query.of.levels(row), plan.query)
     if not np.issubdtype(row.dtype, np.integer):
         raise InputError(f"snapshot: {row.dtype} given; state numbers, -1 where missing (see csdp.panel.to_states)")
@@ -122,10 +122,10 @@ def observe(state: FranState, snapshot: npt.ArrayLike) -> FranState:
         aged = rows[-1 - age][1]
         if aged is not None:
             worst = max(worst, int(aged.max() if members is None else aged[members].max()))
-    return replace(state, rows=rows, stale=worst, reason=_too_stale(plan, worst) if worst > plan.stale_limit else "")
+    return replace(state, rows=rows, stale=worst, reason=_too_stale(plan) if worst > plan.stale_limit else "")
 
 
-def _observe_levels(state: FranState, levels: States, query: ReadingsComputation) -> FranState:
+def _observe_levels(state: FranState, levels: States, query: ReadingsTable) -> FranState:
     plan = state.plan
     rows = (*state.rows[-plan.max_age :], (levels, None)) if plan.max_age else ((levels, None),)
     if len(rows) <= plan.max_age:
@@ -135,7 +135,7 @@ def _observe_levels(state: FranState, levels: States, query: ReadingsComputation
     return replace(fresh, count=count, reason=_too_few(query, count))
 
 
-def _too_few(query: ReadingsComputation, read: int) -> str:
+def _too_few(query: ReadingsTable, read: int) -> str:
     """Why a tick at which so many sequences were read has no output, or nothing."""
     if query.needs_all and read < query.sequences:
         return f"{query.sequences - read} readings are missing; a weighted sum needs all of them"
@@ -146,9 +146,8 @@ def _too_early(plan: Plan, read: int) -> str:
     return f"{read} of {plan.max_age + 1} snapshots read so far"
 
 
-def _too_stale(plan: Plan, worst: int) -> str:
-    what = "has not been read yet" if worst >= NEVER - 1 else f"is {worst} steps older than planned"
-    return f"some reading {what}; at most {plan.stale_limit} allowed"
+def _too_stale(plan: Plan) -> str:
+    return f"some reading is missing, or more than {plan.stale_limit} steps older than planned"
 
 
 def information_ages(state: FranState) -> list[int | None]:
@@ -284,7 +283,7 @@ def batch(plan: Plan, states: States, randomness: Randomness) -> list[Output | N
 
 def read_rows(plan: Plan, panel: npt.NDArray[Any]) -> States:
     """What answers are computed from: states (T, s) with their gaps filled, or the levels of readings, -1 for a gap."""
-    if isinstance(plan.query, ReadingsComputation):
+    if isinstance(plan.query, ReadingsTable):
         return plan.query.of.levels(panel)
     check_states(panel, plan.model.states)
     return fill(panel)
@@ -310,7 +309,7 @@ def availability(plan: Plan, missing: Bools) -> tuple[Ints, list[str]]:
     total = missing.shape[0]
     if total <= plan.max_age or not missing.any():
         return releasable_ticks(plan, total, {})
-    if isinstance(plan.query, ReadingsComputation):
+    if isinstance(plan.query, ReadingsTable):
         counts = read_counts(plan, missing)
         assert counts is not None
         return readable_ticks(plan, counts)
@@ -322,7 +321,7 @@ def availability(plan: Plan, missing: Bools) -> tuple[Ints, list[str]]:
 
 def readable_ticks(plan: Plan, counts: Ints) -> tuple[Ints, list[str]]:
     """For each tick: staleness, which is none, and why it cannot be released, from how many sequences it reads."""
-    assert isinstance(plan.query, ReadingsComputation)
+    assert isinstance(plan.query, ReadingsTable)
     never, reasons = releasable_ticks(plan, counts.size, {})
     return never, [early or _too_few(plan.query, n) for early, n in zip(reasons, counts.tolist(), strict=True)]
 
@@ -339,7 +338,7 @@ def releasable_ticks(plan: Plan, total: int, stalest: Mapping[int, Ints]) -> tup
     for age, stale in stalest.items():
         worst[oldest:] = np.maximum(worst[oldest:], stale[oldest - age : total - age])
     for t in np.flatnonzero(worst > plan.stale_limit):
-        reasons[t] = _too_stale(plan, int(worst[t]))
+        reasons[t] = _too_stale(plan)
     return worst, reasons
 
 
@@ -368,7 +367,7 @@ def answers(plan: Plan, filled: States, rows: Indices, *, checked: bool = False)
 def _answers_of(plan: Plan, aged: States) -> Floats:
     """The query on aged snapshots (T, s): of states, or of the levels of readings."""
     query = plan.query
-    return query.level_answers(aged) if isinstance(query, ReadingsComputation) else query.lattice_answers(aged)
+    return query.level_answers(aged) if isinstance(query, ReadingsTable) else query.lattice_answers(aged)
 
 
 def _last_read(missing: Bools) -> Indices:

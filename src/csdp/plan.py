@@ -17,19 +17,16 @@ from csdp.bounds.adversary import Adversary, check_protect
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, as_text
 from csdp.chain import Family, Model, Verdict, certified_model, worst_verdict
+from csdp.chain.checks import refuse_initial
 from csdp.chain.evidence import DECLARED
 from csdp.chain.files import model_from_dict
-from csdp.computation import Computation, FoldComputation, FunctionComputation, ReadingsComputation, verify_query
-from csdp.computation.fingerprints import fingerprint_on
-from csdp.computation.readings import ReadingsEvidence
 from csdp.display import Displayed
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
-from csdp.groups import parse_groups
 from csdp.json_text import parse_json
 from csdp.noise import variance
-from csdp.queries import Query, Sum
-from csdp.queries.text import OF_READINGS
-from csdp.reading_range import refuse_memory
+from csdp.query import OF_READINGS, PerGroup, QueryTable, Sum, parse_query, tabulate
+from csdp.query_table import FoldTable, FunctionTable, Query
+from csdp.readings import ReadingsEvidence, ReadingsTable, refuse_memory
 from csdp.schedule import Schedule
 
 #: Version of the algorithm, increased whenever a certified number could change; ledger entries name it.
@@ -43,6 +40,8 @@ SCHEMA: Final = "csdp/plan/1"
 _TABLE_SCHEMA: Final = "csdp/plan/2"
 #: Of plans of version 0.2 with a noise level for each phase of a clock, which are refused.
 _PHASE_SCHEMA: Final = "csdp/plan/3"
+#: What a recorded plan of version 0.2 that uses something removed has in its text.
+_REMOVED: Final = re.compile(rf'{_TABLE_SCHEMA}|{_PHASE_SCHEMA}| memory |"failed"|"initial":\s*\[')
 #: Largest `stale_limit`.
 MAX_STALE: Final = 10_000
 #: Lattice steps that a float counts exactly.
@@ -62,9 +61,8 @@ class Plan(Displayed):
 
     Args:
         chain: the model, or a Family of models (the largest leakage counts). A fitted chain stands for its family.
-        query: what is asked, or its text ("mean"). It is verified and frozen here (`csdp.computation`): the plan keeps
-            what it computes on the chain's values, whatever becomes of the query. The answers of a function are rounded
-            to a lattice, and its sensitivity grows by that rounding.
+        query: what is asked, or its text ("mean"). The plan keeps its table for the chain's values. The answers of a
+            function are rounded to a lattice, and its sensitivity grows by that rounding.
         ages: one age for all sequences, or one each.
         epsilon_c: noise level.
         adversary, bound: as for `csdp.bounds`. A plan whose bound is not sound cannot publish.
@@ -72,7 +70,7 @@ class Plan(Displayed):
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
         schedule: noise levels by tick; none may be above epsilon_c.
         readings_check: where readings are published, what `csdp.check_readings` said of their public past; by default
-            as the record of the chain's fit has it. "failed" overrides a check that failed; certificates say so.
+            as the record of the chain's fit has it.
 
     >>> from csdp import CoupledChain, Mean
     >>> plan = Plan(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=2, epsilon_c=1)
@@ -81,7 +79,7 @@ class Plan(Displayed):
     """
 
     chain: Model | Family
-    query: Computation
+    query: QueryTable
     ages: tuple[int, ...]
     epsilon_c: float
     adversary: Adversary = "informed"
@@ -119,7 +117,7 @@ class Plan(Displayed):
         model = chain.members[0].point
         if isinstance(stale_limit, bool) or not isinstance(stale_limit, int) or not 0 <= stale_limit <= MAX_STALE:
             raise InputError(f"stale_limit: {stale_limit!r} given; a whole number of steps, 0 to {MAX_STALE:,}")
-        computation = verify_query(query, model, on_lattice=True, readings_check=readings_check)
+        computation = tabulate(query, model, on_lattice=True, readings_check=readings_check)
         if stale_limit and not computation.of_states:
             raise InputError(
                 f"stale_limit: {stale_limit} given for {computation.name}; missing readings are left out and never "
@@ -157,7 +155,7 @@ class Plan(Displayed):
 
     @cached_property
     def certified(self) -> Leakage:
-        """The leakage of the present after one release, at whatever tick: an initial law is not relied on."""
+        """The leakage of the present after one release."""
         assumptions = tuple(dict.fromkeys((*self._planned.assumptions, *self.assumptions)))
         return replace(self._planned, assumptions=assumptions, model=self.verdict)
 
@@ -170,7 +168,7 @@ class Plan(Displayed):
         """The leakage of the present some ticks after one release, by a bound."""
         ages = [age + passed for age in self.ages]
         secret: dict[str, Any] = {"adversary": self.adversary, "protect": self.protect}
-        options: dict[str, Any] = {"ages": ages, "bound": bound, "at_any_tick": True, **secret}
+        options: dict[str, Any] = {"ages": ages, "bound": bound, **secret}
         return leakage(self.chain, self.query, epsilon_c=self.epsilon_c, **options)
 
     @cached_property
@@ -192,14 +190,14 @@ class Plan(Displayed):
         counted = [each for each in tested if each.sequences] or tested[:1]
         return worst_verdict([compare_with_past(each, self.model, query, **options) for each in counted])
 
-    def _additive(self) -> tuple[FoldComputation, float]:
+    def _additive(self) -> tuple[FoldTable, float]:
         """A query that adds up contributions of states, and its certificate: the plan's own, or their sum."""
         query = self.query
         plain = self.protect is None and self.adversary == "informed"
-        if plain and query.of_states and isinstance(query, FoldComputation) and query.fold == "sum":
+        if plain and query.of_states and isinstance(query, FoldTable) and query.fold == "sum":
             return query, self._planned.epsilon
-        total = verify_query(Sum(), self.model)
-        assert isinstance(total, FoldComputation)
+        total = tabulate(Sum(), self.model)
+        assert isinstance(total, FoldTable)
         return total, leakage(self.chain, total, ages=self.ages, epsilon_c=self.epsilon_c).epsilon
 
     @property
@@ -214,10 +212,10 @@ class Plan(Displayed):
     @property
     def readings_check(self) -> ReadingsEvidence | None:
         """What is known of the assumptions on readings; None where states are published."""
-        return self.query.evidence if isinstance(self.query, ReadingsComputation) else None
+        return self.query.evidence if isinstance(self.query, ReadingsTable) else None
 
     def with_readings_check(self, evidence: ReadingsEvidence) -> Plan:
-        """The same plan with what a public past said of the readings ("failed": overridden, and said)."""
+        """The same plan with what a public past said of the readings."""
         return self._again(readings_check=evidence)
 
     # ---- the mechanism as it runs ------------------------------------------------------------------------------------
@@ -296,7 +294,7 @@ class Plan(Displayed):
 
     def check_exact(self) -> None:
         """Refuse a plan whose noisy answers a float could not hold exactly, so that they would leave the lattice."""
-        if isinstance(self.query, FunctionComputation):
+        if isinstance(self.query, FunctionTable):
             return
         steps = (self.query.largest + _FARTHEST * float(self.scale) * self.step) / self.unit
         if not steps < EXACT_STEPS:
@@ -313,23 +311,11 @@ class Plan(Displayed):
     def digest(self) -> str:
         """SHA-256 of the content.
 
-        It decides what is computed: either the query is the built-in one of its text, which is compared, or the
-        fingerprint of the computation is part of the content. The version of the algorithm is not part of it, so that a
+        It decides what is computed: the query is the built-in one of its text, or the fingerprint of its table is part
+        of the content. The version of the algorithm is not part of it, so that a
         dataset goes on under its plan when bounds have become sharper; charges and certificates name the version.
         """
         return hashlib.sha256(json.dumps(self._content(), sort_keys=True).encode()).hexdigest()
-
-    @cached_property
-    def _is_builtin_query(self) -> bool:
-        """Whether the built-in query of the text (and groups) computes the same, so that the text alone names it."""
-        if isinstance(self.query, FunctionComputation):
-            return False
-        try:
-            query = parse_groups(self.query.text, self.query.groups)
-            again = verify_query(query, self.model, readings_check=self.readings_check)
-        except InputError:
-            return False
-        return again.fingerprint == self.query.fingerprint
 
     def _content(self) -> dict[str, Any]:
         content: dict[str, Any] = {
@@ -351,10 +337,9 @@ class Plan(Displayed):
             content["readings_check"] = self.readings_check
         if self.query.groups is not None:
             content["groups"] = [list(group) for group in self.query.groups]
-        if isinstance(self.query, FunctionComputation):
-            sizes = {len(component) for model in self.chain.members for component in model.components()}
-            content["custom"] = fingerprint_on(self.query, sizes)
-        elif not self._is_builtin_query:
+        if isinstance(self.query, FunctionTable):
+            content["custom"] = self.query.fingerprint
+        elif self.query.custom:
             content["computation"] = self.query.fingerprint
         return content
 
@@ -366,10 +351,10 @@ class Plan(Displayed):
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, the chain included."""
-        if not self._is_builtin_query:
+        if self.query.custom:
             raise InputError(
-                f"a plan with a custom query ({self.query.name}) holds a Python function and cannot be written "
-                "as JSON; make it in a script, or use a built-in query"
+                f"a plan with a custom query ({self.query.name}) cannot be written as JSON; make it in a script, or "
+                "use a built-in query"
             )
         return self.record()
 
@@ -399,7 +384,7 @@ class Plan(Displayed):
                 raise InputError(f"plan: {content['query']!r} is a Python function, which JSON does not hold")
             plan = cls(
                 models[0] if len(models) == 1 else Family(models),
-                parse_groups(content["query"], content.get("groups")),
+                _read_query(content["query"], content.get("groups")),
                 content["ages"],
                 content["epsilon_c"],
                 adversary=content["adversary"],
@@ -440,7 +425,6 @@ class Plan(Displayed):
         object.__setattr__(self, "written_by", version)
 
     def __eq__(self, other: object) -> bool:
-        # Functions without a table of all answers are compared themselves, not only by their fingerprint.
         return isinstance(other, Plan) and other.digest == self.digest and other.query == self.query
 
     def __hash__(self) -> int:
@@ -454,6 +438,11 @@ class Plan(Displayed):
         return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {near}{certified})"
 
 
+def _read_query(text: str, groups: Any) -> Query:
+    """The query of a text, of every group if there are some."""
+    return parse_query(text) if groups is None else PerGroup(text, groups)
+
+
 def refuse_first_version(text: str) -> None:
     """Refuse a plan, as JSON text of a ledger, that csdp 0.1 recorded."""
     recorded = re.search(r'"algorithm":\s*1\b', text)  # do not parse large chains in vain
@@ -464,16 +453,22 @@ def refuse_first_version(text: str) -> None:
 def check_supported(text: str) -> None:
     """Refuse a plan, as JSON text of a ledger, that this version cannot account for.
 
-    Plans of csdp 0.1, and of version 0.2 those with a table of outputs, levels per phase or readings with a memory.
+    Plans of csdp 0.1, and of version 0.2 those with a table of outputs, levels per phase, readings with a memory, a
+    rejected check of readings, or a chain with an initial law.
     """
     refuse_first_version(text)
-    if not any(words in text for words in (_TABLE_SCHEMA, _PHASE_SCHEMA, " memory ")):
+    if not _REMOVED.search(text):
         return  # do not parse large chains in vain
     content = parse_json("plan", text)
     _refuse_table(content)
+    for chain in content["chain"]:
+        for part in (chain, *(chain.get("family") or ())):
+            refuse_initial(part)
     Schedule.from_dict(content.get("schedule"))
     if OF_READINGS in content["query"]:
         refuse_memory(content["query"])
+    if content.get("readings_check") == "failed":
+        raise InputError("readings of which the public past speaks against the certificate were published")
 
 
 def _refuse_table(content: Mapping[str, Any]) -> None:

@@ -33,18 +33,16 @@ class Told:
         return np.exp(-self.rate * np.abs(grid[:, None, :] - f[None, :, :]).sum(axis=2))
 
 
-def joint(
-    kernel: Array, s: int, m: int, outputs: Sequence[Told], moment: int, initial: Array | None = None
-) -> tuple[Array, Array]:
+def joint(kernel: Array, s: int, m: int, outputs: Sequence[Told], moment: int) -> tuple[Array, Array]:
     """[snapshot at `moment`, history] = Pr(snapshot, density of the history), and the law of the snapshot.
 
-    `initial` holds at the oldest slice read. `moment` may also lie in the past of some outputs: then it is a record's
+    `moment` may also lie in the past of some outputs: then it is a record's
     lifetime that is looked at.
     """
     size = len(kernel)
     slices = [o.tick - age for o in outputs for age in o.ages]
     first, last = min([*slices, moment]), max([*slices, moment])
-    law = stationary(kernel) if initial is None else np.asarray(initial, dtype=float)
+    law = stationary(kernel)
     steps = last - first
     assert size ** (steps + 1) <= 600_000, "too many paths"
     paths = np.indices((size,) * (steps + 1)).reshape(steps + 1, -1)
@@ -75,10 +73,9 @@ def history_leakage(
     moment: int,
     *,
     adversary: str = "informed",
-    initial: Array | None = None,
 ) -> float:
     """Worst log ratio of the history given two values of one sequence at `moment`, for one adversary."""
-    told, law = joint(kernel, s, m, outputs, moment, initial)
+    told, law = joint(kernel, s, m, outputs, moment)
     snaps = snapshots(s, m)
     sizes = {"informed": [s - 1], "uninformed": [0], "any": list(range(s))}[adversary]
     worst = 0.0

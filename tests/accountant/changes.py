@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 import csdp
 from csdp.accountant import Accountant
-from csdp.groups import Groups, PerGroup
 from csdp.plan import Plan
+from csdp.query import PerGroup
+from csdp.query_table import Groups
 from oracle import joint_kernel, snapshots
 
 from accountant.brute import Told, history_leakage  # isort: skip

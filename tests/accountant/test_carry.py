@@ -7,8 +7,9 @@ import pytest
 
 from csdp import CoupledChain, Family, Sum
 from csdp.accountant import Accountant
-from csdp.groups import Groups, PerGroup
 from csdp.plan import Plan
+from csdp.query import PerGroup
+from csdp.query_table import Groups
 
 from accountant.brute import Told, history_leakage  # isort: skip
 from accountant.changes import sweep  # isort: skip

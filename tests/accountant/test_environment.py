@@ -115,8 +115,7 @@ def test_equal_environments_leak_as_the_plain_chain():
     [
         ("forward", {"cycle": (0, 1)}, "metric", "metric"),
         ("backward", {"cycle": (0, 1)}, "scalar", "scalar"),
-        ("backward", {"series": "e"}, "metric", "metric"),
-        ("forward", {"series": "e"}, "auto", "contraction"),
+        ("backward", {"switching": [[0.8, 0.2], [0.3, 0.7]]}, "metric", "metric"),
         ("forward", {"switching": [[0.8, 0.2], [0.3, 0.7]]}, "auto", "contraction"),
     ],
 )
@@ -141,7 +140,7 @@ def test_what_far_later_ticks_are_bounded_by_never_grows(direction, how, state, 
 def test_what_cannot_be_followed_counts_as_everything_told(adversary):
     """Other adversaries than the informed one, given the environment of a backward chain: group level or cap."""
     members = [CoupledChain(PAIR, binary(p, q), direction="backward") for p, q in ((0.2, 0.3), (0.1, 0.2))]
-    chain = EnvironmentChain(members, series="e")
+    chain = EnvironmentChain(members, switching=[[0.5, 0.5], [0.5, 0.5]])
     accountant = Accountant(Plan(chain, Mean(), 1, 0.5, adversary=adversary))
     (component,) = accountant.components
     assert component.kind == "cap"
@@ -162,7 +161,11 @@ def test_a_large_ring_under_a_clock_counts_the_noise():
     assert Accountant(Plan(clock, Mean(), 1, 0.1)).limit().epsilon == pytest.approx(0.067721, abs=1e-5)
     slow = CoupledChain(ring, binary(0.1, 0.1), direction="backward")
     mixed = Accountant(Plan(EnvironmentChain([members[0], slow], cycle=(0, 1)), Mean(), 1, 0.1)).limit().epsilon
-    worst_of_both = Accountant(Plan(EnvironmentChain([members[0], slow], series="e"), Mean(), 1, 0.1)).limit().epsilon
+    worst_of_both = (
+        Accountant(Plan(EnvironmentChain([members[0], slow], switching=[[0.5, 0.5], [0.5, 0.5]]), Mean(), 1, 0.1))
+        .limit()
+        .epsilon
+    )
     slow_alone = Accountant(Plan(slow, Mean(), 1, 0.1)).limit().epsilon
     assert 0.0677 < mixed < worst_of_both
     assert worst_of_both == pytest.approx(slow_alone, rel=1e-6)

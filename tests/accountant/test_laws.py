@@ -79,16 +79,6 @@ def test_other_adversaries_are_never_below_brute_force(system: System, gaps: lis
         never_below(accountant.leakage(run(accountant, ticks)).epsilon, truth)
 
 
-@given(systems(initial=True), GAPS)
-@law_settings(50)
-def test_an_initial_law_is_never_below_brute_force(system: System, gaps: list[int]) -> None:
-    ticks = ticks_of(gaps)
-    affordable(system, ticks)
-    truth = system.truth([system.told(tick) for tick in ticks], ticks[-1])
-    accountant = Accountant(system.plan())
-    never_below(accountant.leakage(run(accountant, ticks)).epsilon, truth)
-
-
 @given(systems(oldest=2), GAPS, st.data())
 @law_settings(80)
 def test_stale_readings_are_never_below_brute_force(system: System, gaps: list[int], data: st.DataObject) -> None:
@@ -213,7 +203,6 @@ def test_consecutive_histories_agree_with_the_general_rule(system: System, count
 @law_settings(80)
 def test_lifetime_is_never_below_brute_force(system: System, gaps: list[int], data: st.DataObject) -> None:
     """Any record, before, between or after the readings; gaps must not make it worse than the bound."""
-    assume(system.initial is None)
     ticks = ticks_of(gaps)
     affordable(system, ticks, wait=1)
     late = data.draw(st.sampled_from((0, 0, 1)))

@@ -13,7 +13,7 @@ from itertools import combinations
 from pathlib import Path
 
 from attacks.alone import run_alone
-from attacks.cases import STRANGERS, Case, PlanSpec, random_case
+from attacks.cases import TABLES, Case, PlanSpec, random_case
 from attacks.history import Drive, Finding, Outcome
 from attacks.library import Tap
 
@@ -53,26 +53,25 @@ def tags_of(case: Case) -> set[str]:
         "sequence by sequence": any(_followed(plan) for plan in case.plans) or case.state == "vector",
         "family": any(len(plan.models) > 1 for plan in case.plans),
         "private fit": any(spec.fit is not None for spec in specs),
-        "initial law": any(spec.initial is not None for spec in specs),
         "joint chain": any(spec.coupling is None for spec in specs),
         "backward chain": any(spec.direction == "backward" for spec in specs),
         "family at once": any(spec.margin is not None for spec in specs),
         "clock": any(spec.how == "clock" for spec in specs),
-        "given environment": any(spec.how in {"series", "hidden"} for spec in specs),
+        "given environment": any(spec.how == "hidden" for spec in specs),
         "several components": any(len(spec.parts) > 1 for spec in specs),
         "values per sequence": any(spec.values.ndim == 2 for spec in specs),
         "unequal ages": any(len(set(plan.ages)) > 1 for plan in case.plans),
         "age 0": any(0 in plan.ages for plan in case.plans),
         "gaps": len({step.tick for step in case.steps if step.action in {"push", "batch"}})
         < max((step.tick for step in case.steps), default=0),
-        "stranger's query": any(plan.ask.name in STRANGERS for plan in case.plans),
+        "query by its table": any(plan.ask.name in TABLES for plan in case.plans),
         **{limit: value is not None for limit, value in case.limits.items()},
     }
     return tags | {name for name, found in present.items() if found}
 
 
 def _followed(plan: PlanSpec) -> bool:
-    coupled = any(spec.coupling is not None and spec.initial is None for spec in plan.models)
+    coupled = any(spec.coupling is not None for spec in plan.models)
     return plan.large and coupled and plan.adversary == "informed"
 
 
@@ -153,7 +152,6 @@ FEATURES = frozenset(
         "lowered budget",
         "per group",
         "private fit",
-        "initial law",
         "joint chain",
         "backward chain",
         "family at once",
@@ -163,7 +161,7 @@ FEATURES = frozenset(
         "change from a vector state",
         "values per sequence",
         "unequal ages",
-        "stranger's query",
+        "query by its table",
     )
 )
 

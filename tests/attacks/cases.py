@@ -20,7 +20,7 @@ LEVELS = (0.1, 0.5, 1.0, 2.0, 4.0)
 ADVERSARIES = ("informed", "informed", "uninformed", "any")
 SIZES = ((1, 2), (1, 3), (1, 4), (1, 6), (2, 2), (2, 2), (2, 2), (2, 2), (2, 3), (3, 2), (3, 2))
 BUILT_IN = ("mean", "sum", "max", "min", "count", "histogram", "identity", "linear", "custom")
-STRANGERS = ("above", "weighted", "average", "gap")
+TABLES = ("above", "weighted", "average", "gap")
 #: Seeds from here on draw backward chains, families at once and environments, too; those below stay what they were.
 OTHER_MODELS = 1_000_000
 #: Seeds from here on also have secrets that are distances.
@@ -106,7 +106,7 @@ def random_ask(rng: Random, s: int, m: int) -> Ask:
     if s > 1 and drawn < 0.25:
         return Ask(str(rng.choice(["sum", "count", "histogram"])), state, groups=_groups(rng, s))
     if drawn < 0.4:
-        return Ask(str(rng.choice(STRANGERS)), state, weights)
+        return Ask(str(rng.choice(TABLES)), state, weights)
     return Ask(str(rng.choice(BUILT_IN)), state, weights)
 
 
@@ -217,7 +217,7 @@ def _with_other_models(rng: Random, case: Case) -> Case:
             made.setdefault(id(spec), other_spec(rng, spec))
         models = tuple(made[id(spec)] for spec in plan.models)
         backward = any(spec.direction == "backward" for spec in models)
-        known = any(spec.direction == "backward" and spec.how in {"series", "hidden"} for spec in models)
+        known = any(spec.direction == "backward" and spec.how == "hidden" for spec in models)
         informed = known or rng.random() < 0.6  # others are refused where the path is known
         large = bool(rng.random() < (0.5 if backward else 0.04))  # a forward one takes a hundred times as long
         large = large or (known and case.m**case.s >= 8)  # as do all pairs of snapshots under every path
@@ -230,7 +230,7 @@ def _with_other_models(rng: Random, case: Case) -> Case:
 def _state(rng: Random, plan: PlanSpec) -> str:
     """A state that the accountant can keep for all models of a plan."""
     states = ["auto"] if any(spec.margin is not None for spec in plan.models) else ["auto", "metric", "scalar"]
-    alone = all(spec.coupling is not None and spec.initial is None for spec in plan.models)
+    alone = all(spec.coupling is not None for spec in plan.models)
     return str(rng.choice([*states, *["vector"] * 3 * (alone and plan.adversary == "informed")]))
 
 

@@ -12,11 +12,10 @@ import numpy as np
 import csdp
 from attacks.cases import Ask, PlanSpec
 from attacks.models import Spec
-from attacks.strangers import Above, Average, Gap, Weighted
 from csdp import fran
 from csdp.accountant import components
-from csdp.groups import PerGroup
 from csdp.plan import Plan
+from csdp.query import PerGroup
 from csdp.schedule import Schedule
 
 logging.getLogger("csdp.publisher").addHandler(logging.NullHandler())  # histories publish recorded ticks again
@@ -30,10 +29,10 @@ class CrashError(Exception):
 
 def make_chain(spec: Spec) -> Any:
     """The model of the library."""
-    rest: dict[str, Any] = {"values": spec.values, "initial": spec.initial, "names": NAMES[: spec.s]}
+    rest: dict[str, Any] = {"values": spec.values, "names": NAMES[: spec.s]}
     chain: Any
     if spec.environments:
-        how = {"clock": {"cycle": spec.cycle}, "series": {"series": "weather"}, "hidden": {"switching": spec.switching}}
+        how = {"clock": {"cycle": spec.cycle}, "hidden": {"switching": spec.switching}}
         chain = csdp.EnvironmentChain([make_chain(member) for member in spec.environments], **how[spec.how])
     elif spec.coupling is None:
         chain = csdp.JointChain(spec.kernel, states=spec.m, sequences=spec.s, **rest)
@@ -45,7 +44,7 @@ def make_chain(spec: Spec) -> Any:
 
 
 def make_query(ask: Ask, spec: Spec) -> Any:
-    """The query of the library, or of a stranger."""
+    """The query of the library; of a table of contributions where it has no name there."""
     table = np.broadcast_to(spec.values, (spec.s, spec.m))
     made: Any = {
         "mean": csdp.Mean,
@@ -57,10 +56,10 @@ def make_query(ask: Ask, spec: Spec) -> Any:
         "identity": csdp.Identity,
         "linear": lambda: csdp.Linear(ask.weights),
         "custom": lambda: csdp.Custom(lambda v: v.max() - v.min() + 2.0 * v[0]),
-        "above": lambda: Above(float(table.mean())),
-        "weighted": lambda: Weighted(ask.weights),
-        "average": lambda: Average(4),
-        "gap": lambda: Gap(8.0),
+        "above": lambda: csdp.Custom((table > float(table.mean())).astype(float)),
+        "weighted": lambda: csdp.Custom(np.asarray(ask.weights)[:, None] * table),
+        "average": lambda: csdp.Custom(table, divisor=4),
+        "gap": lambda: csdp.Custom(8.0 - table, fold="max"),
     }[ask.name]()
     return PerGroup(made, ask.groups) if ask.groups else made
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.processes import Limits, ahead, back, backward_world, coupled_laws, periodic_world, product_kernel
-from attacks.truth import World, closed_classes, connected, coupled_kernel, factorises
+from attacks.truth import World, closed_classes, connected, coupled_kernel
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -31,7 +31,7 @@ class Spec:
 
     `direction` "backward": the same numbers say what came before. `margin`: all backward processes whose influences are
     at most so much worse than those of this chain. `environments`: one chain for each environment; `how` it comes
-    about, "clock" (`cycle`), "series" or "hidden" (`switching`), and `seed` of the paths that are tried.
+    about, "clock" (`cycle`) or "hidden" (`switching`), and `seed` of the paths that are tried.
     """
 
     s: int
@@ -41,7 +41,6 @@ class Spec:
     transitions: Array | None
     values: Array
     kind: str
-    initial: Array | None = None
     fit: float | None = None  #: epsilon of the private fit that it came from
     direction: str = "forward"
     margin: float | None = None
@@ -53,20 +52,15 @@ class Spec:
 
     @property
     def parts(self) -> list[list[int]]:
-        """Sequences that the model ties together: by couplings, by an initial law that is no product over them, or by
-        an environment that nobody sees.
-        """
+        """Sequences that the model ties together: by couplings, or by an environment that nobody sees."""
         if self.coupling is None or self.how == "hidden":
             return [list(range(self.s))]
-        parts = connected(self.coupling)
-        apart = self.initial is None or factorises(self.initial, parts, self.s, self.m)
-        return parts if apart else [list(range(self.s))]
+        return connected(self.coupling)
 
     def __repr__(self) -> str:
         law = f"kernel={self.kernel.tolist()}" if self.coupling is None else ""
         law = law or f"coupling={self.coupling.tolist()}, transitions={self.transitions.tolist()}"  # type: ignore
-        more = "" if self.initial is None else f", initial={self.initial.tolist()}"
-        more += "" if self.fit is None else f", private fit {self.fit}"
+        more = "" if self.fit is None else f", private fit {self.fit}"
         more += "" if self.direction == "forward" else ", backward"
         more += "" if self.margin is None else f", all within {self.margin}, seed {self.seed}"
         if self.environments:
@@ -138,7 +132,7 @@ def _values(rng: Random, s: int, m: int) -> Array:
 
 
 def random_spec(rng: Random, s: int, m: int, *, values: Array | None = None, fits: bool = True) -> Spec:
-    """A model with one stationary law, or with a law to begin with."""
+    """A model with one stationary law."""
     kind, other = str(rng.choice(KINDS)), str(rng.choice(KINDS))
     given = _values(rng, s, m) if values is None else values
     if s > 1 and rng.random() < 0.15:  # a joint chain: sequences move together
@@ -158,11 +152,15 @@ def random_spec(rng: Random, s: int, m: int, *, values: Array | None = None, fit
                 transitions[j, j] = _transitions(rng, kind, m)
         kernel = coupled_kernel(coupling, transitions)
         label = f"{kind} {label}" if s > 1 else kind
-    initial = None
-    if len(closed_classes(kernel)) > 1 or rng.random() < 0.06:
-        initial = _row(rng, str(rng.choice(["smooth", "zeros", "deterministic"])), m**s)
+    if len(closed_classes(kernel)) > 1 or rng.random() < 0.06:  # every snapshot may lead to the same few
+        restart = _row(rng, str(rng.choice(["smooth", "zeros", "deterministic"])), m**s)
+        if coupling is None or transitions is None:
+            kernel = 0.9 * kernel + 0.1 * restart
+        else:
+            transitions = 0.9 * transitions + 0.1 * restart.reshape(m, -1).sum(axis=1)
+            kernel = coupled_kernel(coupling, transitions)
     fit = float(rng.choice([0.25, 0.5, 1.0])) if fits and rng.random() < 0.12 else None
-    return Spec(s, m, kernel, coupling, transitions, given, label, initial, fit)
+    return Spec(s, m, kernel, coupling, transitions, given, label, fit)
 
 
 # ---- backward chains, families at once, environments -----------------------------------------------------------------
@@ -188,12 +186,12 @@ def _apart_from_start(rng: Random, given: Spec) -> Spec:
     spec = given
     while spec.coupling is None or len(closed_classes(spec.kernel)) > 1:
         spec = random_spec(rng, given.s, given.m, values=given.values)
-    return replace(spec, initial=None, fit=given.fit)
+    return replace(spec, fit=given.fit)
 
 
 def _under_environments(rng: Random, given: Spec) -> Spec:
-    """Two or three chains under a clock, a public series, or an environment that nobody sees."""
-    direction, how = str(rng.choice(["forward", "backward"])), str(rng.choice(["clock", "clock", "series", "hidden"]))
+    """Two or three chains under a clock or an environment that nobody sees."""
+    direction, how = str(rng.choice(["forward", "backward"])), str(rng.choice(["clock", "hidden"]))
     count = int(rng.integers(2, 4)) if given.m**given.s < 8 else 2
     cycle, switching = (), None
     if how == "clock":
@@ -277,7 +275,7 @@ def worlds_of(spec: Spec) -> tuple[World, ...]:
         return (back(lambda n: spec.kernel, _independent(rng, spec), *whole), *worlds)
     if spec.direction == "backward":
         return (backward_world(spec.kernel, spec.s, spec.m),)
-    return (World(spec.kernel, spec.s, spec.m, spec.initial),)
+    return (World(spec.kernel, spec.s, spec.m),)
 
 
 def _paths(rng: Random, count: int) -> list[NDArray[np.intp]]:

@@ -13,8 +13,6 @@ Array = NDArray[np.float64]
 
 #: Quiet ticks after a release at which the truth is looked at.
 QUIET = 6
-#: Slices before the oldest one that was read at which an initial law may hold: nobody says when it does.
-EARLIER = (0, 1, 3)
 
 
 def answers(ask: Ask, values: Array, s: int, m: int) -> Array:
@@ -93,17 +91,7 @@ class Truth:
         if not self.outputs:
             return [[0.0] * (QUIET + 1)]
         close = _close(spec.values, plan.protect, self.s)
-        return [
-            world.told_from(self.outputs, tick, QUIET, plan.adversary, begin=begin, close=close)
-            for world in worlds_of(spec)
-            for begin in self._begins(spec, tick)
-        ]
-
-    def _begins(self, spec: Spec, tick: int) -> list[int | None]:
-        if spec.initial is None:
-            return [None]
-        oldest = min([tick, *(n for o in self.outputs for n in o.reads)])
-        return [oldest - earlier for earlier in EARLIER]
+        return [world.told_from(self.outputs, tick, QUIET, plan.adversary, close=close) for world in worlds_of(spec)]
 
     def lifetime(self, plan: PlanSpec) -> float:
         """The most that all outputs tell of one record, by someone who knows all other records of its tick."""
@@ -112,11 +100,10 @@ class Truth:
             slices = [n for o in self.outputs for n in o.reads]
             self._known[key] = max(
                 (
-                    world.told(self.outputs, n, "informed", begin=begin)
+                    world.told(self.outputs, n, "informed")
                     for spec in plan.models
                     for world in worlds_of(spec)
                     for n in (range(min(slices), max(slices) + 1) if slices else ())
-                    for begin in self._begins(spec, n)
                 ),
                 default=0.0,
             )

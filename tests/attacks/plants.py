@@ -148,7 +148,14 @@ def a_given_environment_is_the_first(patch: Patch) -> None:
     """Every step happens under the first of the environments that are possible."""
     real = WorstInfluenceRule.__init__
     patch.setattr(WorstInfluenceRule, "__init__", lambda self, chains: real(self, chains[:1]))
-    patch.setattr(EnvironmentComponent, "_step", lambda self, state, *, whole: self._move(state, 0, whole=whole))
+    move = EnvironmentComponent._move
+
+    def move_by_the_first(self: Any, block: Any, phase: int, *, whole: bool) -> Any:
+        self._kernels[phase] = self._kernels[phase][:1]
+        self._tables[phase] = self._tables[phase][:1]
+        return move(self, block, phase, whole=whole)
+
+    patch.setattr(EnvironmentComponent, "_move", move_by_the_first)
 
 
 # ---- distances -------------------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ def a_wide_family() -> Case:
 
 
 def chains_by_turns(how: str, *, large: bool) -> Case:
-    """One forgets and one remembers, by a clock or as a series says."""
+    """One forgets and one remembers, by a clock or hidden."""
     calm, wild = (backward(np.array([[0.8, 0.2], [0.2, 0.8]]), rows) for rows in (FAST, SLOW))
     cycle, switching = (0, 1) if how == "clock" else (), np.full((2, 2), 0.5) if how == "hidden" else None
     both = replace(calm, environments=(calm, wild), how=how, cycle=cycle, switching=switching)
@@ -165,7 +165,7 @@ def test_a_wrong_rule_is_found(
         (a_clock_shows_its_first_phase, partial(chains_by_turns, "clock", large=False)),
         (a_clock_shows_its_first_phase, partial(chains_by_turns, "clock", large=True)),
         (a_clock_stands_still, partial(random_case, 1000013)),
-        (a_given_environment_is_the_first, partial(chains_by_turns, "series", large=False)),
+        (a_given_environment_is_the_first, partial(chains_by_turns, "hidden", large=False)),
         (a_given_environment_is_the_first, partial(chains_by_turns, "hidden", large=True)),
     ],
 )

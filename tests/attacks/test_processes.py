@@ -150,7 +150,7 @@ def test_a_model_stands_for_every_phase_and_for_some_paths_and_members() -> None
     assert len(clock) == 3
     assert np.array_equal(clock[0].into(6), spec().kernel)
     assert np.array_equal(clock[1].into(5), spec().kernel)
-    given = worlds_of(spec(environments=(spec(), other), how="series", direction="backward"))
+    given = worlds_of(spec(environments=(spec(), other), how="hidden", direction="backward"))
     assert all(isinstance(world, World) for world in given)
     members = worlds_of(spec(direction="backward", margin=0.1))
     assert len(members) > 3
@@ -162,7 +162,7 @@ def test_a_model_stands_for_every_phase_and_for_some_paths_and_members() -> None
 def test_other_models_are_drawn_from_a_seed_on() -> None:
     rng = np.random.default_rng(1)
     drawn = [other_spec(rng, random_spec(rng, 2, 2)) for _ in range(60)]
-    assert {one.how for one in drawn} == {"", "clock", "series", "hidden"}
+    assert {one.how for one in drawn} == {"", "clock", "hidden"}
     assert {one.direction for one in drawn} == {"forward", "backward"}
     assert any(one.margin is not None for one in drawn)
     case = random_case(OTHER_MODELS + 5)

@@ -185,10 +185,6 @@ def test_many_like_components_are_computed_once():
             lambda: csdp.leakage(ring(14), csdp.Linear(2.0 ** np.arange(14)), ages=1, epsilon_c=1.0, bound="exact"),
             r"Ask for bound='auto', or a query with fewer values",
         ),
-        (
-            lambda: csdp.leakage(ring(8, 0.8, THREE), csdp.Custom(np.sum, 2.0), ages=1, epsilon_c=1.0, bound="exact"),
-            r"Use bound='lineage', or a built-in query",
-        ),
         (lambda: csdp.JointChain([[1.0]], states=2, sequences=13), r"Use CoupledChain for more sequences"),
     ],
 )

@@ -209,12 +209,6 @@ def test_bad_workers():
     for workers in (0, -1, 1.5, True, "two"):
         with pytest.raises(InputError, match="a whole number of processes"):
             csdp.leakage(chain, csdp.Mean(), ages=1, epsilon_c=1.0, workers=workers)
-    # A function of few snapshots travels as its table; one of many has to be importable.
-    query = csdp.Custom(lambda v: [float(v.sum())], float, name="sum")
-    values = np.arange(28.0).reshape(14, 2)  # each component is a kind of its own
-    many = csdp.CoupledChain(np.eye(14), [[0.7, 0.3], [0.3, 0.7]], values=values)
-    with pytest.raises(InputError, match="cannot be sent to another process"):
-        csdp.leakage(many, query, ages=1, epsilon_c=1.0, bound="lineage", workers=2)
 
 
 @pytest.mark.parametrize("adversary", ["informed", "uninformed", "any"])

@@ -242,18 +242,9 @@ def test_bad_transitions(transitions, message):
         ({"values": ["low", "high"]}, r"values: expected numbers in a regular array"),
         ({"names": ["a"]}, r"names: 1 given for 2 sequences; give one each"),
         ({"names": ["a", "a"]}, r"names: 'a' appears twice; names must be distinct"),
-        (
-            {"initial": [0.5, 0.5]},
-            r"initial: shape \(2,\) given; a joint law has 2\*\*2 entries, independent marginals",
-        ),
-        ({"initial": [0.5, 0.5, 0.5, 0.5]}, r"initial: it sums to 2; a law must sum to 1"),
-        ({"initial": [[0.5, 0.4], [0.5, 0.5]]}, r"initial: row 0 sums to 0.9"),
-        ({"initial": [1.5, -0.5, 0, 0]}, r"initial: negative probability -0.5"),
-        ({"initial": [math.nan, 1, 0, 0]}, r"initial: NaN or infinite entries"),
-        ({"initial": [[[1.0]]]}, r"initial: shape \(1, 1, 1\) given"),
     ],
 )
-def test_bad_values_names_and_initial_laws(more, message):
+def test_bad_values_and_names(more, message):
     with pytest.raises(InputError, match=message):
         csdp.CoupledChain(PAIR, FLIP, **more)
     with pytest.raises(InputError, match=message):
@@ -339,15 +330,11 @@ MODELS = {
     "matrices": sample(),
     "values": sample(values=[0.1, 3.7], names=["north", "süd"]),
     "own values": sample(values=[[0, 1], [0.25, 8]]),
-    "joint initial": sample(initial=[0.1, 0.2, 0.3, 0.4]),
-    "product initial": sample(initial=[[0.1, 0.9], [1.0, 0.0]]),
     "thirds": csdp.CoupledChain(np.full((3, 3), 1 / 3), [[1 / 3, 2 / 3], [1 / 7, 6 / 7]]),
     "joint": csdp.JointChain(
         [[0.5, 0.5, 0, 0], [0, 0, 1, 0], [0.1, 0.2, 0.3, 0.4], [1, 0, 0, 0]], states=2, sequences=2
     ),
-    "joint with all": csdp.JointChain(
-        np.full((3, 3), 1 / 3), states=3, sequences=1, values=[1, 2, 4], names=["a"], initial=[0.2, 0.3, 0.5]
-    ),
+    "joint with all": csdp.JointChain(np.full((3, 3), 1 / 3), states=3, sequences=1, values=[1, 2, 4], names=["a"]),
 }
 
 
@@ -392,8 +379,6 @@ def test_different_content_differs():
         sample(values=[0, 2]),
         sample(values=[[0, 1], [0, 2]]),
         sample(names=["a", "b"]),
-        sample(initial=[0.25] * 4),
-        sample(initial=[[0.5, 0.5]] * 2),
     ]
     digests = {model.digest for model in [base, *others, *MODELS.values()]}
     assert len(digests) == 1 + len(others) + len(MODELS) - 2  # "matrices" and "plain" are here twice
@@ -424,17 +409,17 @@ def test_a_model_of_ones_own_gives_its_whole_law():
 
 
 def test_chains_are_frozen():
-    chain = sample(initial=[0.25] * 4)
+    chain = sample()
     with pytest.raises(AttributeError, match="CoupledChain is frozen; make a new one to change 'values'"):
         chain.values = np.array([0.0, 2.0])
-    for array in (chain.values, chain.initial, chain.edge_weights, chain.edge_sources, chain.transition_table[0]):
+    for array in (chain.values, chain.edge_weights, chain.edge_sources, chain.transition_table[0]):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 0.5
     with pytest.raises(ValueError, match="read-only"):
         chain.stationary()[0] = 1.0
     chain.coupling_matrix().data[:] = 0  # a copy: the chain does not change
     chain.q_matrix().data[:] = 0
-    assert chain == sample(initial=[0.25] * 4)
+    assert chain == sample()
     assert chain.coupling_matrix().toarray().tolist() == PAIR
 
 
@@ -457,13 +442,13 @@ def test_what_a_chain_hands_out_cannot_change_it():
 
 
 def test_a_chain_does_not_share_memory_with_what_it_was_made_from():
-    coupling, transitions, initial = np.array(PAIR), np.array(FLIP), np.full(4, 0.25)
-    chain = csdp.CoupledChain(coupling, transitions, initial=initial)
+    coupling, transitions = np.array(PAIR), np.array(FLIP)
+    chain = csdp.CoupledChain(coupling, transitions)
     kernel = np.array(chain.kernel())
     joint = csdp.JointChain(kernel, states=2, sequences=2)
     before = (chain.kernel().tolist(), joint.kernel().tolist())
-    coupling[:], transitions[:], initial[:], kernel[:] = 0, 0, 0, 0
-    fresh = csdp.CoupledChain(PAIR, FLIP, initial=[0.25] * 4)
+    coupling[:], transitions[:], kernel[:] = 0, 0, 0
+    fresh = csdp.CoupledChain(PAIR, FLIP)
     assert chain == fresh
     assert (chain.kernel().tolist(), joint.kernel().tolist()) == before
 
@@ -499,3 +484,10 @@ def test_families_are_equal_by_content_in_any_order():
     assert csdp.leakage(mixed, csdp.Mean(), **question).epsilon == pytest.approx(alone, rel=1e-9)
     with_printed = csdp.leakage(family, csdp.Mean(), bound="printed-loose", **question)
     assert not with_printed.sound
+
+
+@pytest.mark.parametrize("model", [csdp.CoupledChain(PAIR, FLIP), MODELS["joint"]])
+def test_a_file_with_an_initial_law_is_refused_and_one_without_is_read(model):
+    assert type(model).from_dict({**model.to_dict(), "initial": None}) == model
+    with pytest.raises(InputError, match=r"initial: a law of the oldest snapshot given; .* Make the chain again"):
+        type(model).from_dict({**model.to_dict(), "initial": [0.25] * 4})

@@ -13,11 +13,10 @@ from csdp.errors import InputError, NoStationaryLawError, TooLargeError
 from oracle_environment import hidden_law, member_kernel, periodic_laws, random_member
 
 PAIR = [[0.75, 0.25], [0.25, 0.75]]
-HOW = {"clock": {"cycle": (0, 1, 1)}, "hidden": {"switching": [[0.9, 0.1], [0.3, 0.7]]}, "series": {"series": "rain"}}
+HOW = {"clock": {"cycle": (0, 1, 1)}, "hidden": {"switching": [[0.9, 0.1], [0.3, 0.7]]}}
 #: A clock of three ticks and two classes beside another source; members 0 and 1 belong to class 0.
 BOTH = {
     "clock and hidden": {"cycle": (0, 1, 1), **HOW["hidden"]},
-    "clock and series": {"cycle": (0, 1, 1), **HOW["series"]},
 }
 LAWS = ((0.3, 0.3), (0.1, 0.4), (0.2, 0.6), (0.45, 0.15))
 
@@ -42,7 +41,7 @@ def test_files_pickles_and_digests_keep_a_chain(tmp_path, kind, direction):
         assert (again.kind, again.direction, again.names) == (kind.split()[-1], direction, ("a", "b"))
         assert (again.cycle is not None) == ("clock" in kind)
         assert again.values.tolist() == [0, 2]
-    assert len({make(k, d).digest for k in HOW | BOTH for d in ("forward", "backward")}) == 10
+    assert len({make(k, d).digest for k in HOW | BOTH for d in ("forward", "backward")}) == 6
     assert chain != chain.environments[0]
     assert repr(direction) not in repr(chain)
     assert ("backward" in repr(chain)) == (direction == "backward")
@@ -94,7 +93,7 @@ def test_simulation_follows_the_law(direction):
     states, environments = hidden.simulate_with_environments(20_000, seed=3)
     seen = np.bincount(environments * 4 + states[:, 0] * 2 + states[:, 1], minlength=8) / 20_000
     assert np.allclose(seen, hidden.joint_law_with_error[0], atol=0.03)
-    given = make("series", direction).simulate_given([1] * 20_000, seed=3)
+    given = make("hidden", direction).simulate_given([1] * 20_000, seed=3)
     assert np.allclose(given.mean(axis=0), clock.environments[1].marginals()[:, 1], atol=0.03)
 
 
@@ -138,14 +137,12 @@ def test_components_are_those_of_all_environments_and_one_where_hidden():
     [
         ([], {"cycle": (0,)}, "no members"),
         ([JointChain(binary(0.3, 0.3), states=2, sequences=1)], {"cycle": (0,)}, "JointChain given"),
-        ([CoupledChain([[1.0]], binary(0.3, 0.3))], {}, "0 of cycle=, switching= and series="),
-        ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"switching": [[1.0]], "series": "e"}, "2 of cycle="),
+        ([CoupledChain([[1.0]], binary(0.3, 0.3))], {}, "neither cycle= nor switching="),
         (
-            [CoupledChain([[1.0]], binary(0.3, 0.3))],
-            {"cycle": (0,), "switching": [[1.0]], "series": "e"},
-            "3 of cycle=",
+            [CoupledChain([[1.0]], binary(0.3, 0.3))] * 3,
+            {"cycle": (0, 1), "switching": np.eye(2)},
+            "2 classes and 3 members",
         ),
-        ([CoupledChain([[1.0]], binary(0.3, 0.3))] * 3, {"cycle": (0, 1), "series": "e"}, "2 classes and 3 members"),
         (
             [CoupledChain([[1.0]], binary(0.3, 0.3))] * 4,
             {"cycle": (0, 1), "switching": np.eye(4)},
@@ -155,8 +152,6 @@ def test_components_are_those_of_all_environments_and_one_where_hidden():
         ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"cycle": ()}, "for each phase"),
         ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"switching": [[0.5, 0.5], [0.5, 0.5]]}, r"\(1, 1\) expected"),
         ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"switching": [[0.5]]}, "sums to 0.5"),
-        ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"series": " "}, "the name of the public series"),
-        ([CoupledChain([[1.0]], binary(0.3, 0.3), initial=[0.5, 0.5])], {"cycle": (0,)}, "leave initial= out"),
         (
             [CoupledChain([[1.0]], binary(0.3, 0.3)), CoupledChain([[1.0]], binary(0.3, 0.3), direction="backward")],
             {"cycle": (0, 1)},
@@ -182,12 +177,10 @@ def test_nothing_takes_it_for_a_chain_with_one_kernel(kind):
         chain.backward_kernel,
         chain.stationary,
         chain.marginals,
-        chain.oldest_law,
         chain.require_one_kernel,
         lambda: chain.step,
         lambda: chain.own_step,
         lambda: chain.stationary_with_error,
-        lambda: chain.with_initial([0.25] * 4),
         lambda: chain.law_at(1),
     ):
         with pytest.raises(InputError):
@@ -205,9 +198,15 @@ def test_limits_and_missing_laws_are_said():
     with pytest.raises(InputError, match="no phases"):
         _ = many.period
     with pytest.raises(InputError, match="simulate_given"):
-        make("series").simulate(5, seed=1)
+        make("hidden").given_path().simulate(5, seed=1)
     with pytest.raises(InputError, match="no law"):
-        _ = make("series").environment_law
+        _ = make("hidden").given_path().environment_law
+
+
+def test_a_file_that_follows_a_public_series_is_refused():
+    content = {**make("hidden").to_dict(), "switching": None, "series": "rain"}
+    with pytest.raises(InputError, match=r"follows the public series 'rain'.* fit a clock or a hidden environment"):
+        EnvironmentChain.from_dict(content)
 
 
 @pytest.mark.parametrize("kind", HOW | BOTH)

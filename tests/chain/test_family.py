@@ -59,9 +59,14 @@ def test_members_travel_as_they_are() -> None:
 def test_a_record_that_says_little_claims_nothing() -> None:
     told = FitRecord("counts", 7).to_dict()
     assert {name for name, value in told.items() if value} == {
-        "method", "observations", "converged", "restarts", "direction",
+        "method", "observations", "converged", "direction",
     }  # fmt: skip
-    assert (told["restarts"], told["seed"], told["epsilon"], told["log_likelihood"]) == (1, 0, None, None)
+    assert (told["epsilon"], told["log_likelihood"]) == (None, None)
+
+
+def test_a_record_of_an_earlier_version_is_read_without_its_removed_settings() -> None:
+    earlier = RECORD.to_dict() | {"restarts": 3, "seed": 1, "kernel": "ordinal"}
+    assert FitRecord.from_dict(earlier) == RECORD
 
 
 def test_the_digest_covers_cost_and_family_but_not_the_record() -> None:

@@ -71,24 +71,17 @@ def test_a_step_that_would_take_too_long_is_refused(monkeypatch):
 
 
 @law_settings(120)
-@given(systems(initials=("stationary",)))
+@given(systems())
 def test_stationary_law(system: System):
     reference = Reference(system)
-    if system.initial is not None:  # several stationary laws
-        bare = System(**{**vars(system), "initial": None}).model
-        with pytest.raises(NoStationaryLawError, match=r"closed classes .* give initial="):
-            bare.stationary()
-        return
     law = system.model.stationary()
     assert law == pytest.approx(o.stationary(reference.kernel), rel=1e-10, abs=0)  # rare states too
     assert law.sum() == pytest.approx(1, rel=1e-14)
 
 
 @law_settings(60)
-@given(systems(initials=("stationary",), row_kinds=("smooth", "uniform", "zeros")))
+@given(systems(row_kinds=("smooth", "uniform", "zeros")))
 def test_marginals_are_those_of_the_stationary_law(system: System):
-    if system.initial is not None:
-        return
     law = o.stationary(Reference(system).kernel).reshape((system.m,) * system.s)
     want = [law.sum(axis=tuple(j for j in range(system.s) if j != i)) for i in range(system.s)]
     assert system.model.marginals() == pytest.approx(np.array(want), rel=1e-9, abs=1e-13)
@@ -159,7 +152,7 @@ def test_closed_classes():
 
 def test_zeros_in_many_states_cannot_be_checked():
     chain = ring(13, [[0.5, 0.5], [0.0, 1.0]])
-    with pytest.raises(NoStationaryLawError, match=r"cannot be checked; give initial=, or smooth the transitions"):
+    with pytest.raises(NoStationaryLawError, match="cannot be checked; smooth the transitions"):
         chain.stationary()
     with pytest.raises(NoStationaryLawError, match="no single stationary law"):
         csdp.CoupledChain(np.eye(2), np.eye(2)).marginals()
@@ -169,7 +162,7 @@ def test_too_large_for_a_kernel_or_a_joint_law():
     with pytest.raises(TooLargeError, match=r"kernel: 2\*\*13 joint states; at most 4,096"):
         ring(13).kernel()
     for chain in (ring(40), giant(20_000)):  # the second has more joint states than a float can hold
-        for ask in (chain.stationary, chain.kernel, chain.oldest_law, lambda c=chain: c.step):
+        for ask in (chain.stationary, chain.kernel, lambda c=chain: c.step):
             with pytest.raises(TooLargeError) as refused:
                 ask()
             assert refused.value.needed > refused.value.limit
@@ -230,13 +223,12 @@ def test_components_and_subchains():
     coupling[3] = [0, 0, 0, 0.5, 0.5]
     coupling[4, 4] = 1.0
     values = np.arange(10).reshape(5, 2)
-    chain = csdp.CoupledChain(coupling, FLIP, values=values, names=list("abcde"), initial=np.full((5, 2), 0.5))
+    chain = csdp.CoupledChain(coupling, FLIP, values=values, names=list("abcde"))
     assert chain.components() == [(0, 2), (1,), (3, 4)]
     part = chain.subchain([4, 3])
     assert part.names == ("d", "e")
     assert part.value_table.tolist() == [[6, 7], [8, 9]]
     assert part.coupling_matrix().toarray().tolist() == [[0.5, 0.5], [0, 1]]
-    assert part.initial.tolist() == [[0.5, 0.5], [0.5, 0.5]]
     assert chain.subchain([4]).names == ("e",)  # e follows nobody else
     assert chain.subchain(range(5)).kernel().tolist() == chain.kernel().tolist()
     with pytest.raises(InputError, match="subchain: the chosen sequences follow 'e'; take whole components"):
@@ -244,41 +236,6 @@ def test_components_and_subchains():
     for members in ([], [-1], [5], [0, 9]):
         with pytest.raises(InputError, match="subchain: give sequence numbers between 0 and 4"):
             chain.subchain(members)
-
-
-def test_a_joint_initial_law_ties_components_unless_it_factors():
-    eye = np.eye(2)
-    assert csdp.CoupledChain(eye, FLIP, initial=[0.5, 0, 0, 0.5]).components() == [(0, 1)]
-    assert csdp.CoupledChain(eye, FLIP, initial=[0.06, 0.14, 0.24, 0.56]).components() == [(0,), (1,)]
-    assert csdp.CoupledChain(eye, FLIP, initial=[0, 0, 0, 1]).components() == [(0,), (1,)]
-    part = csdp.CoupledChain(eye, FLIP, initial=[0.06, 0.14, 0.24, 0.56]).subchain([1])
-    assert part.initial == pytest.approx([0.3, 0.7])
-    assert csdp.CoupledChain(eye, FLIP, initial=[0.5, 0, 0, 0.5]).initial_factors is False
-    assert csdp.CoupledChain(eye, FLIP).initial_factors is True
-
-
-def test_another_initial_law_ties_components_that_were_asked_for_before():
-    """Components were those of the law before: 0.776 was certified for readings of age 1, true 1.322."""
-    flip, start = np.array([[0.9, 0.1], [0.1, 0.9]]), np.array([0.49, 0.01, 0.01, 0.49])
-    chain = csdp.CoupledChain(np.eye(2), flip)
-    assert chain.components() == [(0,), (1,)]
-    tied = chain.with_initial(start)
-    assert tied.components() == [(0, 1)]
-    assert tied.with_initial(None).components() == [(0,), (1,)]
-    both = start[:, None] * np.kron(flip, flip)
-    likelihood = np.exp(-np.abs(np.arange(3)[:, None] - np.array([0, 1, 1, 2])))
-    logs = np.log(likelihood @ (both / both.sum(axis=0)))
-    truth = max(np.abs(logs[:, a] - logs[:, b]).max() for a, b in ((0, 1), (0, 2), (1, 3), (2, 3)))
-    certified = csdp.leakage(tied, "sum", ages=1, epsilon_c=1.0).epsilon
-    assert truth == pytest.approx(1.321593, abs=1e-6)
-    assert certified == pytest.approx(truth, rel=1e-9)
-    assert certified >= truth
-
-
-def test_a_backward_chain_takes_no_initial_law_afterwards_either():
-    backward = csdp.CoupledChain(np.eye(2), FLIP, direction="backward")
-    with pytest.raises(InputError, match="initial: a backward chain gives the past from the present"):
-        backward.with_initial([0.25] * 4)
 
 
 def test_a_joint_chain_is_one_component():
@@ -294,12 +251,12 @@ def test_a_joint_chain_of_common_shocks():
     kernel = np.zeros((4, 4))
     for x in range(4):
         kernel[x, x], kernel[x, 3 - x] = 0.7, 0.3
-    chain = csdp.JointChain(kernel, states=2, sequences=2, initial=[0.1, 0.2, 0.3, 0.4])
+    kernel[1, 0] = kernel[2, 0] = 0.1
+    kernel[1, 1] = kernel[2, 2] = 0.6
+    chain = csdp.JointChain(kernel, states=2, sequences=2)
     path = chain.simulate(400, seed=1)
     together = np.diff(path.astype(int), axis=0)
     assert (together[:, 0] != 0).tolist() == (together[:, 1] != 0).tolist()
-    with pytest.raises(NoStationaryLawError):
-        csdp.JointChain(kernel, states=2, sequences=2).stationary()
 
 
 # ---------------------------------------------------------------- simulation
@@ -336,16 +293,6 @@ def test_a_seed_repeats_a_simulation():
     assert chain.simulate(50, seed=3)[:20].tolist() == chain.simulate(20, seed=3).tolist()
 
 
-def test_simulation_starts_from_the_initial_law():
-    starts = [
-        csdp.CoupledChain(PAIR, FLIP, initial=law).simulate(1, seed=n)[0] for n in range(300) for law in ([0, 0, 1, 0],)
-    ]
-    assert {tuple(x) for x in np.array(starts).tolist()} == {(1, 0)}
-    margins = csdp.CoupledChain(PAIR, FLIP, initial=[[0.0, 1.0], [0.2, 0.8]])
-    drawn = np.array([margins.simulate(1, seed=n)[0] for n in range(1500)])
-    assert drawn.mean(axis=0) == pytest.approx([1.0, 0.8], abs=0.04)
-
-
 def test_rows_that_are_certain_are_followed():
     chain = csdp.CoupledChain([[1.0]], [[0, 1, 0], [0, 0, 1], [1, 0, 0]])
     path = chain.simulate(30, seed=0)[:, 0]
@@ -355,14 +302,6 @@ def test_rows_that_are_certain_are_followed():
 def test_simulating_nothing():
     with pytest.raises(InputError, match="simulate: 0 steps asked for; at least 1"):
         ring(3).simulate(0, seed=1)
-
-
-@pytest.mark.parametrize("law", [[0.1, 0.9], [0.2, 0.5, 0.3]])
-def test_a_path_starts_from_independent_initial_laws(law):
-    s, m = 2000, len(law)
-    chain = csdp.CoupledChain({(j, j): 1.0 for j in range(s)}, np.full((m, m), 1 / m), initial=[law] * s)
-    seen = np.bincount(chain.simulate(1, seed=3)[0], minlength=m) / s
-    assert seen == pytest.approx(law, abs=0.06)  # five standard deviations
 
 
 def test_many_states_need_wider_integers():
@@ -445,7 +384,6 @@ def test_summary_of_giants_and_of_several_laws():
     assert "stationary law of sequence 8" in text
     assert "stationary law of sequence 2" in text.split("several stationary laws")[1]
     assert "0.6667, 0.3333" in text
-    assert "several stationary laws: give initial=" in text
     assert "spectrum of Q" in text
 
 
@@ -466,7 +404,7 @@ def test_a_law_that_does_not_settle_is_said_so(monkeypatch):
     monkeypatch.setattr(stationary, "_leap", lambda step, law: law)
     chain = ring(10, [[1 - 1e-3, 1e-3], [2e-3, 1 - 2e-3]])
     monkeypatch.setattr(stationary, "range", lambda *_: range(1, 30), raising=False)
-    with pytest.raises(CsdpError, match=r"did not settle .* give initial="):
+    with pytest.raises(CsdpError, match=r"did not settle .* smooth the transitions"):
         chain.stationary()
 
 
@@ -483,8 +421,6 @@ def test_components_that_are_alike_are_found_once():
     swapped = coupling.copy()
     swapped[6:, 6:] = block[::-1, ::-1]
     assert csdp.CoupledChain(swapped, FLIP).distinct_components(np.zeros(8, dtype=int)) == [((0, 1), 3), ((6, 7), 1)]
-    tied = csdp.CoupledChain(coupling, FLIP, initial=np.full((8, 2), 0.5))
-    assert [copies for _, copies in tied.distinct_components(np.zeros(8, dtype=int))] == [1] * 4
     single = csdp.CoupledChain(np.eye(3), np.array([[FLIP] * 3, [SLOW] * 3, [FLIP] * 3]))
     assert sorted(single.distinct_components(np.zeros(3, dtype=int))) == [((0,), 2), ((1,), 1)]
     assert csdp.JointChain(np.eye(2), states=2, sequences=1).distinct_components(np.zeros(1, dtype=int)) == [((0,), 1)]

@@ -125,6 +125,9 @@ def _shown(value: Any) -> str:
 
 
 def machine() -> str:
-    """The last digits of numpy's functions: they differ between processors, and golden numbers with them."""
+    """What decides the last digits: the processor that loops are compiled for, and numpy's functions on it."""
+    from llvmlite.binding import get_host_cpu_name
+
     x = np.linspace(0.01, 3.0, 997)
-    return float((np.expm1(x) * np.log1p(x)).sum() + np.exp(-x).sum() + np.linalg.inv(np.eye(3) + 0.1).sum()).hex()
+    digits = float((np.expm1(x) * np.log1p(x)).sum() + np.exp(-x).sum() + np.linalg.inv(np.eye(3) + 0.1).sum())
+    return f"{get_host_cpu_name()} {digits.hex()}"

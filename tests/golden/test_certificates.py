@@ -1,4 +1,4 @@
-"""Every golden certificate is what it was: to the last bit on the kind of processor that wrote it, else to 1e-11."""
+"""Every golden certificate is what it was: to the last bit on the kind of processor that wrote it, else to 1e-9."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from golden.case import compute, differences, machine
 from golden.make import FILE, data_cases
 
 CONTENT = json.loads(FILE.read_text(encoding="utf-8"))
-TOLERANCE = 0.0 if CONTENT["machine"] == machine() else 1e-11
+TOLERANCE = 0.0 if CONTENT["machine"] == machine() else 1e-9
 WRITTEN = [case for case in CONTENT["cases"] if "model" in case]
 #: Tests that share the cases, and how many of them `make test` runs: every kind and query is in each.
 SHARES, IN_CI = 24, 10
@@ -36,5 +36,5 @@ def test_certificates_of_bundled_data():
 
 def test_a_changed_number_is_noticed():
     case = WRITTEN[0]
-    wrong = compute({**case, "epsilon_c": case["epsilon_c"] * (1 + 1e-9)})
-    assert differences(case["expected"], wrong, tolerance=1e-11)
+    wrong = compute({**case, "epsilon_c": case["epsilon_c"] * (1 + 1e-7)})
+    assert differences(case["expected"], wrong, tolerance=1e-9)

@@ -51,18 +51,8 @@ class Reference:
         return True
 
     @cached_property
-    def initial(self) -> Array | None:
-        law = self.system.initial
-        if law is None or law.ndim == 1:
-            return law
-        out = np.ones(1)
-        for row in law:
-            out = np.outer(out, row).ravel()
-        return out
-
-    @cached_property
     def aged(self) -> tuple[Array, Array]:
-        return o.aged_law(self.kernel, self.s, self.m, self.system.ages, self.initial)
+        return o.aged_law(self.kernel, self.s, self.m, self.system.ages)
 
     @cached_property
     def rows(self) -> tuple[Array, list[tuple[int, int]]]:
@@ -84,22 +74,15 @@ class Reference:
 
     @cached_property
     def components(self) -> list[tuple[int, ...]]:
-        """Connected components of the coupling, or everybody where the initial law ties them (or a joint chain)."""
+        """Connected components of the coupling, or everybody in a joint chain."""
         everyone = tuple(range(self.s))
-        if self.system.coupling is None or (self.initial is not None and not self._factors(self.initial)):
+        if self.system.coupling is None:
             return [everyone]
         label = list(everyone)
         for j, k in product(everyone, everyone):
             if self.system.coupling[j, k] > 0:
                 label = [label[j] if c == label[k] else c for c in label]
         return sorted(tuple(i for i in everyone if label[i] == c) for c in set(label))
-
-    def _factors(self, law: Array) -> bool:
-        tensor = law.reshape((self.m,) * self.s)
-        out = np.ones(1)
-        for i in range(self.s):
-            out = np.outer(out, tensor.sum(axis=tuple(j for j in range(self.s) if j != i))).ravel()
-        return bool(np.all(np.abs(out - law) <= 1e-9 * np.maximum(out, law)))
 
     def part(self, members: tuple[int, ...]) -> Reference:
         """The same question about one component; its f values are not needed by the bounds."""
@@ -111,13 +94,6 @@ class Reference:
         assert system.coupling is not None
         assert system.transitions is not None
         pick = np.ix_(members, members)
-        initial = None
-        if self.initial is not None:
-            # The initial law holds at the oldest age of all; this component may be read later.
-            lead = max(system.ages) - max(system.ages[i] for i in members)
-            law = self.initial @ np.linalg.matrix_power(self.kernel, lead)
-            away = tuple(i for i in range(self.s) if i not in members)
-            initial = law.reshape((self.m,) * self.s).sum(axis=away).ravel()
         return Reference(
             replace(
                 system,
@@ -125,7 +101,6 @@ class Reference:
                 transitions=system.transitions if system.transitions.ndim == 2 else system.transitions[pick],
                 s=len(members),
                 values=system.values[list(members)],
-                initial=initial,
                 ages=tuple(system.ages[i] for i in members),
             ),
         )
@@ -151,11 +126,8 @@ class Reference:
         delta, r = o.total_variation(rows, pairs), o.freshness(rows, pairs)
         bounds: dict[str, Callable[[], float]] = {
             "profile": lambda: o.profile(rows, pairs, alpha) if alpha > 0 else 0.0,
-            # Where the laws agree up to rounding the oracle's quotient means nothing.
-            "two-point": lambda: o.two_point(delta, r, alpha) if delta > 1e-14 else 0.0,
             "loose": lambda: o.loose(delta, alpha),
             "freshness": lambda: r,
-            "contraction": lambda: self._contraction(alpha),
             "lineage": self._lineage,
         }
         return bounds[name]()
@@ -168,24 +140,3 @@ class Reference:
         assert self.system.transitions is not None
         reach = age if self.system.adversary == "uninformed" else 1
         return o.lineage_uninformed(self.system.coupling, self.system.transitions, reach)
-
-    def _contraction(self, alpha: float) -> float:
-        """Any adversary: tanh(D/4) with D the range over pasts of the log odds of what the adversary compares."""
-        age = min(self.system.ages)
-        if age == 0:
-            return alpha
-        _, law = self.aged
-        if self.system.adversary == "informed":
-            return o.contraction(self.kernel, age, o.neighbour_pairs(self.s, self.m, law), alpha)
-        power = np.linalg.matrix_power(self.kernel, age)
-        _, pairs, labels = o.adversary_rows(*self.aged, self.s, self.m, self.system.adversary)
-        snaps = o.snapshots(self.s, self.m)
-        match = np.array([[float(all(x[j] == c for j, c in known.items())) for x in snaps] for _, known in labels])
-        law = power @ match.T  # Pr(what is compared | z)
-        widest = 0.0
-        for n, other in pairs:
-            seen = (law[:, n] > 0) | (law[:, other] > 0)
-            ratios = o.safe_log(law[seen, n]) - o.safe_log(law[seen, other])
-            spread = float(np.ptp(ratios)) if np.isfinite(ratios).all() else np.inf
-            widest = max(widest, spread)
-        return float(np.tanh(widest / 4)) * alpha

@@ -54,7 +54,6 @@ class System:
     s: int
     m: int
     values: Array  # (s, m)
-    initial: Array | None  # (m**s,) or (s, m)
     ages: tuple[int, ...]
     query: str
     weights: tuple[float, ...]
@@ -65,7 +64,7 @@ class System:
     @property
     def model(self) -> Model:
         """The library's model."""
-        rest: dict[str, Any] = {"values": self.values, "initial": self.initial}
+        rest: dict[str, Any] = {"values": self.values}
         if self.kernel is not None:
             return csdp.JointChain(self.kernel, states=self.m, sequences=self.s, **rest)
         return csdp.CoupledChain(self.coupling, self.transitions, **rest)
@@ -176,15 +175,6 @@ def _value_table(rng: np.random.Generator, kind: str, s: int, m: int) -> Array:
     return np.broadcast_to(np.array(rows), (s, m)).copy()
 
 
-def _initial(rng: np.random.Generator, kind: str, s: int, m: int) -> Array | None:
-    if kind == "stationary":
-        return None
-    row = str(rng.choice(["smooth", "smooth", "zeros", "deterministic"]))
-    if kind == "joint":
-        return random_row(rng, row, m**s)
-    return np.array([random_row(rng, row, m) for _ in range(s)])
-
-
 @st.composite
 def systems(
     draw: st.DrawFn,
@@ -192,7 +182,6 @@ def systems(
     sizes: tuple[tuple[int, int], ...] = SIZES,
     couplings: tuple[str, ...] = COUPLINGS,
     row_kinds: tuple[str, ...] = ROW_KINDS,
-    initials: tuple[str, ...] = ("stationary", "stationary", "stationary", "joint", "product"),
     queries: tuple[str, ...] = QUERIES,
     adversaries: tuple[str, ...] = ADVERSARIES,
     joint: bool | None = None,
@@ -201,13 +190,12 @@ def systems(
     epsilons: tuple[float, ...] = EPSILONS,
     table: str | None = None,
 ) -> System:
-    """A system whose stationary law is single, or whose initial law is given."""
+    """A system whose stationary law is single."""
     s, m = draw(st.sampled_from(sizes))
     is_joint = draw(st.sampled_from((False, False, False, True))) if joint is None else joint
     coupling_kind = draw(st.sampled_from(couplings))
     kinds = tuple(draw(st.sets(st.sampled_from(row_kinds), min_size=1, max_size=2)))
     shared = draw(st.booleans())
-    kind = draw(st.sampled_from(initials))
     number = st.integers(*ages)
     chosen = (draw(number),) * s if common_age or draw(st.booleans()) else tuple(draw(number) for _ in range(s))
     query = draw(st.sampled_from(queries))
@@ -228,7 +216,6 @@ def systems(
         s=s,
         m=m,
         values=_value_table(rng, values, s, m),
-        initial=_initial(rng, kind, s, m),
         ages=chosen,
         query=query,
         weights=tuple((rng.choice([-1, 1], s) * rng.integers(1, 9, s) / 4.0).tolist()),
@@ -236,15 +223,19 @@ def systems(
         epsilon_c=epsilon_c,
         adversary=adversary,
     )
-    return with_a_law(system, rng)
+    return with_one_law(system)
 
 
-def with_a_law(system: System, rng: np.random.Generator) -> System:
-    """The same system, with a random initial law where the stationary one is not single."""
+def with_one_law(system: System) -> System:
+    """The same system, smoothed if it has several stationary laws."""
     from dataclasses import replace
 
     from laws.reference import Reference
 
-    if system.initial is None and not Reference(system).has_one_stationary_law:
-        return replace(system, initial=_initial(rng, "product", system.s, system.m))
-    return system
+    if Reference(system).has_one_stationary_law:
+        return system
+    smooth = {
+        name: None if rows is None else 0.9 * rows + 0.1 / rows.shape[-1]
+        for name, rows in (("transitions", system.transitions), ("kernel", system.kernel))
+    }
+    return replace(system, **smooth)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from csdp.errors import InputError
-from csdp.noise import INDICES_PER_STREAM, Randomness, indexed_noise, simulate_noise, two_sided_geometric, variance
+from csdp.noise import Randomness, simulate_noise, two_sided_geometric, variance
 
 from noise.exact import power_of_e, seeded  # isort: skip
 
@@ -26,25 +26,6 @@ def test_streams_of_a_key_are_the_same_in_every_version() -> None:
     many = two_sided_geometric(1000.0, 100_000, Randomness.from_key(bytes(range(32)), stream=5))
     seal = hashlib.sha256(many.astype("<i8").tobytes()).hexdigest()
     assert seal == "402933b9b09b7146750c20b071c99f321f7c34cc2a5e1b3437f6f64bc56cf4fa"
-
-
-@pytest.mark.parametrize("bad", [[-1, 3], [0.5], [[1, 2]], ["a"]])
-def test_bad_indices_are_refused(bad: object) -> None:
-    with pytest.raises(InputError, match="whole numbers"):
-        indexed_noise(Fraction(1000), np.array(bad), bytes(32))
-
-
-def test_noise_of_indices_does_not_depend_on_who_asks() -> None:
-    """Any share of the indices, in any order, from either side of a border between streams."""
-    key = bytes(range(32))
-    whole = indexed_noise(Fraction(1000), np.arange(3 * INDICES_PER_STREAM), key)
-    chosen = np.random.default_rng(1).permutation(3 * INDICES_PER_STREAM)[:500]
-    assert (indexed_noise(Fraction(1000), chosen, key) == whole[chosen]).all()
-    edges = np.array([INDICES_PER_STREAM, INDICES_PER_STREAM - 1, 2 * INDICES_PER_STREAM, 0])
-    assert (indexed_noise(Fraction(1000), edges, key) == whole[edges]).all()
-    starts = range(0, 3 * INDICES_PER_STREAM, INDICES_PER_STREAM)
-    assert len({whole[start : start + INDICES_PER_STREAM].tobytes() for start in starts}) == 3
-    assert indexed_noise(Fraction(1000), np.arange(0), key).size == 0
 
 
 def test_scales_are_broadcast_along_the_last_axis() -> None:

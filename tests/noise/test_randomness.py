@@ -85,14 +85,6 @@ def test_a_stream_ends_before_it_would_run_into_the_next() -> None:
         source.words()
 
 
-def test_keys_for_releases_are_whole_and_never_the_same() -> None:
-    for source in (Randomness.secure(), Randomness.from_key(bytes(32)), seeded(1)):
-        keys = [source.key() for _ in range(50)]
-        assert {len(key) for key in keys} == {32}
-        assert len(set(keys)) == 50
-        assert all(any(key[24:]) for key in keys)
-
-
 def head(source: Randomness) -> bytes:
     """Return the first words of the next draw; two of them agree by chance with probability 2^-256."""
     words = np.empty(4, np.uint64)

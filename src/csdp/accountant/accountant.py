@@ -8,11 +8,10 @@ one number (scalar), or numbers for every sequence (vector, slice). A release ad
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from operator import itemgetter
 from typing import Any
 
 from csdp.accountant import answers
@@ -20,8 +19,7 @@ from csdp.accountant.answers import make_answer
 from csdp.accountant.component import PEAK_STEPS
 from csdp.accountant.components import build_components
 from csdp.accountant.lateness import Lateness, Stale, simplify_stale
-from csdp.accountant.plain import plain_cost
-from csdp.accountant.protocol import AccountedComponent, can_follow_missing, walk, worst_component
+from csdp.accountant.protocol import AccountedComponent, can_follow_missing, worst_component
 from csdp.accountant.state import ConsecutiveHistory, State, add_pending
 from csdp.arrays import Floats
 from csdp.bounds.result import Leakage, round_up
@@ -93,7 +91,6 @@ class Accountant:
         *,
         stale: Stale = False,
         epsilon_c: float | None = None,
-        environments: Mapping[int, int] | None = None,
     ) -> State:
         """The state after one more release.
 
@@ -103,7 +100,6 @@ class Accountant:
             stale: whether some reading was older than planned; better, which and by how much, and which were missing
                 (`Lateness`): where sequences are followed one by one, these cost nothing.
             epsilon_c: the noise level of this release where it is below the plan's; its cost shrinks in proportion.
-            environments: those of a public series that are known by now, by tick; the worst counts for others.
         """
         tick = state.tick + 1 if tick is None else tick
         share = 1.0 if epsilon_c is None else answers.level_share(self.plan, epsilon_c)
@@ -113,20 +109,9 @@ class Accountant:
             raise InputError(f"accountant: tick {tick} is not after tick {state.tick}")
         if isinstance(stale, Lateness):
             stale = simplify_stale(stale, delays=self.follows_delays, missing=self.follows_missing)
-        known, count = dict[int, int](), None
-        if environments or state.environments:
-            known = answers.join_environments(state, tick, environments or {}, self.regimes)
         if state.consecutive is not None and tick == state.tick + 1 and not stale and share == 1.0:
-            count = state.consecutive + 1
-            if not known:
-                return replace(self.history(count), tick=tick)
-        after = self._add(replace(state, environments=known), tick, stale=stale, share=share)
-        return replace(after, consecutive=count, environments=known)
-
-    @cached_property
-    def regimes(self) -> int:
-        """How many environments the public series has that releases may be told; 0 where the chain has none."""
-        return answers.count_regimes(self.plan)
+            return replace(self.history(state.consecutive + 1), tick=tick)
+        return self._add(state, tick, stale=stale, share=share)
 
     @cached_property
     def follows_delays(self) -> bool:
@@ -141,12 +126,12 @@ class Accountant:
     def _add(self, state: State, tick: int, *, stale: Stale, share: float = 1.0) -> State:
         """Add the slices that no later release can read any more; the newer ones stay pending."""
         passed = tick - state.tick
-        path, pending = state.path(passed), (*state.pending_after(passed), (0, stale, share))
+        pending = (*state.pending_after(passed), (0, stale, share))
         slices, behind = [], []
         for component, before, depth in zip(self.components, state.slices, state.behind, strict=True):
             oldest = component.oldest
             after, newest = add_pending(
-                component, before, depth + passed, pending, path=path, least=oldest, below=oldest + passed, is_new=True
+                component, before, depth + passed, pending, least=oldest, below=oldest + passed, is_new=True
             )
             slices.append(after)
             behind.append(newest)
@@ -160,10 +145,10 @@ class Accountant:
 
     def _newest(self, state: State, passed: int = 0) -> Iterator[tuple[AccountedComponent, Floats, int]]:
         """Every component, its state at the newest slice touched, and how far back that lies `passed` ticks later."""
-        path, pending = state.path(passed), state.pending_after(passed)
+        pending = state.pending_after(passed)
         for component, before, depth in zip(self.components, state.slices, state.behind, strict=True):
             below = component.oldest + passed
-            after, newest = add_pending(component, before, depth + passed, pending, path=path, least=0, below=below)
+            after, newest = add_pending(component, before, depth + passed, pending, least=0, below=below)
             yield component, after, newest
 
     def leakage(self, state: State, tick: int | None = None) -> Leakage:
@@ -181,8 +166,6 @@ class Accountant:
             raise InputError(f"accountant: tick {tick} lies before tick {state.tick}, the newest that is charged")
         if state.consecutive is not None and passed == 0:
             told = self._tell_consecutive(state.consecutive)
-            if state.environments:  # both hold; the path is sharper but where a first release is known exactly
-                told = min(told, self._tell_followed(state, 0), key=itemgetter(0))
         else:
             told = self._tell_followed(state, passed)
             told = self._sharpen(told, passed) if state.consecutive == 1 else told
@@ -215,8 +198,7 @@ class Accountant:
         at = self._history.place(state.consecutive)
         if at not in self._peaks:
             self._peaks[at] = self._peak(self._history.states[at])
-        along = self._peak(replace(state, consecutive=None)) if state.environments else math.inf
-        return min(self._peaks[at], along, self._whole_cost(state))
+        return min(self._peaks[at], self._whole_cost(state))
 
     def _peak(self, state: State) -> float:
         if state.consecutive == 1 and self._kind == "auto":
@@ -226,12 +208,12 @@ class Accountant:
                     return worst
                 worst = max(worst, self.epsilon(state, state.tick + later))
             return max(worst, self._decaying_bound(state, PEAK_STEPS + 1))
-        return round_up(max(component.peak(now, depth, state.path()) for component, now, depth in self._newest(state)))
+        return round_up(max(component.peak(now, depth) for component, now, depth in self._newest(state)))
 
     def _decaying_bound(self, state: State, later: int) -> float:
         """What the largest entry of a state tells some ticks later; never grows from there on."""
-        newest, path = self._newest(state), state.path(later)
-        return round_up(max(component.decaying_bound(now, depth + later, path) for component, now, depth in newest))
+        newest = self._newest(state)
+        return round_up(max(component.decaying_bound(now, depth + later) for component, now, depth in newest))
 
     def _tell_consecutive(self, count: int) -> Told:
         """Equal histories have equal leakage: computed once."""
@@ -245,7 +227,7 @@ class Accountant:
         """The largest over the components, by their states."""
         worst, why = 0.0, str(self.components[0].kind)
         for component, now, depth in self._newest(state, passed):
-            value, bound = component.leakage(now, depth, state.path(passed))
+            value, bound = component.leakage(now, depth)
             if value > worst:
                 worst, why = value, bound
         return round_up(worst), why
@@ -300,7 +282,7 @@ class Accountant:
             self._history.extend(n)
             if self._history.at_rest:
                 return replace(self._history.states[-1], consecutive=None)
-            if all(component.kind in {"cap", "group"} for component in self.components):
+            if all(component.kind == "cap" for component in self.components):
                 break
         return None
 
@@ -372,7 +354,9 @@ class Accountant:
 
     @cached_property
     def _history_cost(self) -> float:
-        return plain_cost(self.plan)
+        plan = self.plan
+        whole = plan.query.sensitivity(plan.model.sequences, plan.model.value_table)
+        return whole / plan.sensitivity * plan.epsilon_c
 
     # ---- a change of plan ----------------------------------------------------------------------------------------
 
@@ -390,7 +374,7 @@ class Accountant:
         least = min(depth for _, _, depth in newest)
         before: dict[str, list[tuple[AccountedComponent, Floats]]] = {}
         for (model, _), (component, now, depth) in zip(self._by_model, newest, strict=True):
-            before.setdefault(model, []).append((component, walk(component, now, state.path(), depth, least)))
+            before.setdefault(model, []).append((component, component.advance(now, depth - least)))
         return before
 
     def resume(self, cost: float, tick: int, depth: int) -> State:
@@ -416,22 +400,20 @@ class Accountant:
         # By digest: a family is the same in whatever order its members are given.
         before = old._carried_states(state)
         slices = tuple(component.carry(before[model], cost) for model, component in self._by_model)
-        return State(tick, tuple(depth for _ in slices), slices, environments=state.environments)
+        return State(tick, tuple(depth for _ in slices), slices)
 
     def restore(self, content: dict[str, Any], *, cost: float | None = None) -> State:
         """A state from `State.to_dict`.
 
         `cost`: the worst log ratio of the history under any model. It counts where the state was recorded by a version
-        that followed this plan in another form, or relied on its initial law; without it such a state is refused.
+        that followed this plan in another form; without it such a state is refused.
         """
         state = State.from_dict(content)
-        if state.consecutive is not None and not state.environments:
+        if state.consecutive is not None:
             known = self.history(state.consecutive) if state.consecutive else self.start()
             return replace(known, tick=state.tick, consecutive=state.consecutive)
-        relied = "algorithm" not in content and any(model.initial is not None for model in self.plan.chain.members)
-        if relied or [s.shape for s in state.slices] != [each.initial_state().shape for each in self.components]:
+        if [s.shape for s in state.slices] != [each.initial_state().shape for each in self.components]:
             if cost is None:
                 raise InputError("accountant: the recorded state belongs to another chain, plan or version; give cost=")
-            depth, told = min(self.plan.min_age, *state.behind), state.environments
-            return replace(self.resume(cost, state.tick, depth), environments=told)
+            return self.resume(cost, state.tick, min(self.plan.min_age, *state.behind))
         return state

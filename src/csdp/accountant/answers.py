@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
-from csdp.accountant.state import State
 from csdp.bounds.environment import find_vantages
 from csdp.bounds.result import Leakage, protected_words, round_up
-from csdp.chain import EnvironmentChain
-from csdp.errors import InputError, SeriesConflictError
+from csdp.errors import InputError
 from csdp.plan import Plan
-
-#: Newest ticks whose environments of a public series are remembered, at least: told otherwise, a release is refused.
-REMEMBERED = 16
-#: What is assumed where a public series is followed.
-SERIES_WORDS = (
-    "environments of the public series that are recorded with charges are those that it had (a wrong one makes the "
-    "leakage of the present too low); where none is recorded, the worst environment counts"
-)
 
 #: What each bound of an answer holds for.
 _HOLDS_FOR = {
@@ -56,13 +45,6 @@ def make_answer(plan: Plan, value: float, bound: str) -> Leakage:
     )
 
 
-def count_regimes(plan: Plan) -> int:
-    """How many environments the public series has that every model of a plan follows; 0 where there is none."""
-    models = [model for model in plan.chain.members if isinstance(model, EnvironmentChain) and model.kind == "series"]
-    same = len({(model.series, model.regimes) for model in models}) == 1 and len(models) == len(plan.chain.members)
-    return models[0].regimes if same else 0
-
-
 def level_share(plan: Plan, epsilon_c: float | None) -> float:
     """The noise level of one release as a share of the plan's, rounded up."""
     if epsilon_c is None or epsilon_c == plan.epsilon_c:
@@ -74,36 +56,9 @@ def level_share(plan: Plan, epsilon_c: float | None) -> float:
     return min(1.0, math.nextafter(epsilon_c / plan.epsilon_c, math.inf))
 
 
-def join_environments(state: State, tick: int, told: Mapping[int, int], regimes: int) -> dict[int, int]:
-    """The environments of a public series that are known at a tick, as far back as a state may ask for them.
-
-    Args:
-        state: the state before the tick, with those that were known then.
-        tick: the tick.
-        told: what is told now, by tick.
-        regimes: environments that the series has.
-    """
-    if told and not regimes:
-        raise InputError("environments: told, but the plan's chain has no public series; leave them out")
-    for at, number in told.items():
-        if at > tick or not 0 <= number < regimes:
-            raise InputError(
-                f"environments: {number!r} told for tick {at}; numbers from 0 to {regimes - 1}, for ticks up to {tick}"
-            )
-        before = state.environments.get(at)
-        if before not in {None, number}:
-            raise SeriesConflictError(
-                f"environments: tick {at} was charged under environment {before} of the public series, and {number} is "
-                "told now; nothing was charged. Publishers of a dataset must read the same series"
-            )
-    oldest = state.tick - max(REMEMBERED, *state.behind)
-    return {at: number for at, number in {**state.environments, **told}.items() if at > oldest}
-
-
 def _environment_words(plan: Plan) -> tuple[str, ...]:
     """What is assumed of the environment; of a clock every phase is accounted for, and the largest counts."""
     vantage, phases = find_vantages(plan.model, None, None)[0][1], plan.model.phases
     clock = f"given the clock: the largest over its {phases} phases"
     words = (clock, *replace(vantage, phase=None).assumptions)
-    told = (SERIES_WORDS,) if count_regimes(plan) else ()
-    return (*(vantage.assumptions if phases == 1 else tuple(text for text in words if text)), *told)
+    return vantage.assumptions if phases == 1 else tuple(text for text in words if text)

@@ -16,11 +16,11 @@ import numpy as np
 
 from csdp.accountant.kernels import BackwardKernel, step_back
 from csdp.accountant.lateness import Stale, was_late
-from csdp.accountant.protocol import UNKNOWN, Before, Kind, Read, SeriesPath, worst_component
+from csdp.accountant.protocol import Before, Kind, Read, worst_component
 from csdp.accountant.rest import accelerate_to_rest
 from csdp.arrays import Floats, Indices
 from csdp.bounds.adversary import Adversary, ProtectedPairs
-from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs, contraction_coefficient
+from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs
 from csdp.bounds.environment import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
 from csdp.bounds.influence import Recursion, has_influence, influence_rule
 from csdp.bounds.lineage import has_lineage, lineage
@@ -42,19 +42,6 @@ CAP_STEPS = 64
 _CACHED_LAWS, _CACHED_RESTS = 48, 256
 #: States at rest of components with one age, by model, kind and cost: the oldest is dropped first.
 _RESTS: dict[tuple[str, str, bytes], Floats | None] = {}
-
-
-def all_pairs_contraction(kernel: Floats) -> float:
-    """tanh(D / 4) of one step, D the largest range over pasts of the log odds of any two snapshots."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(kernel)
-        widest = 0.0
-        for y in range(kernel.shape[1]):
-            odds = logs - logs[:, y : y + 1]  # NaN: a past that leads to neither, which says nothing
-            high, low = np.fmax.reduce(odds, axis=0), np.fmin.reduce(odds, axis=0)
-            # NaN again: one of the two follows no past at all, so there is nothing to tell apart.
-            widest = max(widest, float(np.nan_to_num(high - low, nan=0.0, posinf=np.inf).max()))
-    return math.tanh(widest / 4.0) * (1 + 1e-13) if math.isfinite(widest) else 1.0
 
 
 class Caps:
@@ -163,7 +150,7 @@ class JointComponent:
         self.finds_rest = self.kind in {"metric", "scalar"}
         self._protected = protected
         self._caps = Caps(model, adversary, protected)
-        self._last: tuple[Floats, int, SeriesPath, tuple[float, str]] | None = None
+        self._last: tuple[Floats, int, tuple[float, str]] | None = None
 
     def _choose(self, kind: str) -> Kind:
         spread = self.ages[-1] - self.ages[0]
@@ -172,9 +159,6 @@ class JointComponent:
             if kind not in {"auto", "cap"}:
                 raise InputError(f"state={kind!r} needs one law; a family at once has state='vector' or 'auto'")
             return "cap"
-        if self.model.initial is not None:
-            # The backward kernel then depends on time; contraction holds for any law of the past.
-            return "contraction" if self.model.size <= SCALAR_STATES else "cap"
         if kind == "metric" and (self.model.size > SCALAR_STATES or not separable or spread > METRIC_SPREAD):
             raise TooLargeError(
                 f"metric state: {self.model.size} joint states, ages spread over {spread} steps; at most "
@@ -210,7 +194,7 @@ class JointComponent:
             cost = self.add(cost, read)
         # It does not depend on a common age: a frontier, a search and other settings ask for it again.
         known = (self.model.digest, self.kind, cost.tobytes())
-        reusable = len(self.ages) == 1 and self.model.initial is None and self.model.has_one_kernel
+        reusable = len(self.ages) == 1 and self.model.has_one_kernel
         if reusable and known in _RESTS:
             return _RESTS[known]
         apart = np.asarray(1.0 - np.eye(cost.shape[-1]) * (cost.shape[-1] > 1))
@@ -265,13 +249,11 @@ class JointComponent:
     def _distances(self) -> dict[int, Floats]:
         return {age: self._cost.distances(age, self.backward.seen) for age in self.ages}
 
-    def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
-        """The state seen from `steps` slices later; a model with one kernel has no environments."""
+    def advance(self, state: Floats, steps: int) -> Floats:
+        """The state seen from `steps` slices later."""
         largest = float(state.max())
         if steps == 0 or largest <= 0:
             return state
-        if self.kind == "contraction":
-            return state * self._contraction(steps)
         if self.kind == "cap":
             return state
         counted = min(steps, self.backward.settling_steps)  # the largest entry never grows with more of them
@@ -284,24 +266,13 @@ class JointComponent:
             state, self.backward.power(steps), table.pairs(largest), relative=self.backward.relative(steps)
         )
 
-    def _contraction(self, steps: int) -> float:
-        """The all-pairs coefficient of one step, to the power; never above 1."""
-        return self._one_step_contraction() ** steps
-
-    def _one_step_contraction(self, environment: int | None = None) -> float:
-        return min(1.0, self._kernel_contraction)
-
-    @cached_property
-    def _kernel_contraction(self) -> float:
-        return all_pairs_contraction(self.model.kernel())
-
-    def leakage(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> tuple[float, str]:
+    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
-        if self._last is None or self._last[0] is not state or self._last[1:3] != (steps, path):
-            self._last = state, steps, path, self._leakage(state, steps, path)  # a peak begins with the last question
-        return self._last[3]
+        if self._last is None or self._last[0] is not state or self._last[1] != steps:
+            self._last = state, steps, self._leakage(state, steps)  # a peak begins with the last question
+        return self._last[2]
 
-    def _leakage(self, state: Floats, steps: int, path: SeriesPath) -> tuple[float, str]:
+    def _leakage(self, state: Floats, steps: int) -> tuple[float, str]:
         largest = float(state.max())
         if largest <= 0:
             return 0.0, self.kind
@@ -311,10 +282,6 @@ class JointComponent:
             return (largest, "group") if largest < cap else (cap, why)
         if steps == 0:
             value = self._neighbour_distance(state) if self.kind == "metric" else largest
-        elif self.kind == "contraction":
-            # Releases go on: the present may be anything that follows some past, not only the first one.
-            view, compared = self.model.with_full_past(), self._protected
-            value = contraction_coefficient(view, steps, self.adversary, protected=compared) * largest
         else:
             pairs, backward = self._caps.pairs(steps), self.backward
             value = pairs.profile(largest) * (1 + 1e-12)
@@ -324,26 +291,26 @@ class JointComponent:
                 value = min(value, max((float(each.max()) for each in bounds), default=0.0))
         return (value, self.kind) if value <= cap else (cap, why)
 
-    def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
+    def peak(self, state: Floats, steps: int) -> float:
         """The largest leakage of the present from now on if nothing more is published.
 
         Aging may raise what a metric state tells between neighbours (docs/errata.md). What the largest entry alone
         tells never grows with age, so the search ends where that falls below the largest so far.
         """
-        worst = self.leakage(state, steps, path)[0]
+        worst = self.leakage(state, steps)[0]
         if self.kind not in self._rising:
             return worst
         for later in range(1, 1 + PEAK_STEPS):
-            ceiling = self.decaying_bound(state, steps + later, path.later(later))
+            ceiling = self.decaying_bound(state, steps + later)
             if ceiling <= worst:
                 return worst
-            worst = max(worst, self.leakage(state, steps + later, path.later(later))[0])
-        return max(worst, self.decaying_bound(state, steps + 1 + PEAK_STEPS, path.later(1 + PEAK_STEPS)))
+            worst = max(worst, self.leakage(state, steps + later)[0])
+        return max(worst, self.decaying_bound(state, steps + 1 + PEAK_STEPS))
 
-    def decaying_bound(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
+    def decaying_bound(self, state: Floats, steps: int) -> float:
         """What the largest entry of a state tells; never grows with `steps`."""
-        if self.kind in {"cap", "contraction"} or steps == 0 or state.max() <= 0:
-            return self.leakage(state, steps, path)[0]
+        if self.kind == "cap" or steps == 0 or state.max() <= 0:
+            return self.leakage(state, steps)[0]
         return min(self._caps.pairs(steps).profile(float(state.max())) * (1 + 1e-12), self._caps.at(steps)[0])
 
     @property
@@ -376,7 +343,7 @@ class JointComponent:
         cost = self.alpha * width
         cost = cost + earlier if overlap else max(cost, earlier)
         whole = math.inf if releases is None else cost * releases
-        if self.kind in {"cap", "contraction"}:
+        if self.kind == "cap":
             return whole
         tables = self.backward.profile_table(1), self.backward.forward_table
         if releases is None or releases > 2000 or width > 1 or earlier > 0:

@@ -8,7 +8,6 @@ import numpy as np
 
 from csdp.accountant.component import SCALAR_STATES, Cost, JointComponent
 from csdp.accountant.environment import EnvironmentComponent
-from csdp.accountant.plain import PlainComponent, is_plain
 from csdp.accountant.protocol import AccountedComponent
 from csdp.accountant.smaller import SmallerComponent
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
@@ -20,10 +19,9 @@ from csdp.bounds.leakage import Setting
 from csdp.bounds.lineage import has_lineage
 from csdp.chain import Model
 from csdp.chain.steps import METRIC_STATES
-from csdp.computation import FoldComputation
 from csdp.errors import InputError
 from csdp.plan import Plan
-from csdp.queries import all_snapshots
+from csdp.query_table import FoldTable, all_snapshots
 
 #: Joint states times phases of a clock up to which a metric state, with its programmes at each phase, is followed where
 #: there is a state of each sequence by itself.
@@ -32,8 +30,6 @@ METRIC_PHASES = 96
 
 def build_components(model: Model, plan: Plan, kind: str) -> list[AccountedComponent]:
     """The distinct components with their costs; components that are alike are counted once."""
-    if is_plain(plan):
-        return [PlainComponent(model, plan)]
     setting = Setting.make(
         model,
         plan.query,
@@ -79,13 +75,13 @@ def _build_vector(
     model = component.model
     members = component.members
     setting = component.setting
-    fits = model.initial is None and setting.adversary == "informed"
+    fits = setting.adversary == "informed"
     past, ahead = has_influence(model), has_lineage(model)
     large = model.size * len(model.step_chains) > METRIC_STATES or model.size * model.phases > METRIC_PHASES
     backward = past and (large or not model.has_law or _is_bit(model))
     forward = ahead and model.size > SCALAR_STATES
     if kind == "vector" and not (fits and (past or ahead)):
-        raise InputError("state='vector' needs a CoupledChain without an initial law, and the informed adversary")
+        raise InputError("state='vector' needs a CoupledChain and the informed adversary")
     wanted = {"vector": True, "auto": backward or forward, "slice": ahead and not past}
     if not fits or not wanted.get(kind, False):
         return None
@@ -110,7 +106,7 @@ def _noise_cost(component: Component) -> Cost:
     if component.model.size > 1024:
         return whole
     rate = setting.epsilon_c / (setting.sensitivity * query.denominator)
-    if isinstance(query, FoldComputation) and query.fold == "sum":
+    if isinstance(query, FoldTable) and query.fold == "sum":
         chosen = query.contributions(component.members)[np.arange(s), all_snapshots(s, m)]  # (snapshots, s, d)
         old = np.asarray(ages)
         return Cost(component.alpha, {age: (chosen[:, old == age].sum(axis=1),) for age in set(ages)}, rate)

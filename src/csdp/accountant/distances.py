@@ -10,7 +10,6 @@ import numpy as np
 from csdp.accountant.accountant import Accountant
 from csdp.arrays import Floats
 from csdp.bounds.result import as_text, chance
-from csdp.display import Displayed
 from csdp.plan import Plan
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ MOST_ROWS = 24
 
 
 @dataclass(frozen=True)
-class DistanceTable(Displayed):
+class DistanceTable:
     """Leakage of the present against the distance of two present values: (distance, epsilon), both rising."""
 
     rows: tuple[tuple[float, float], ...]

@@ -2,8 +2,7 @@
 
 Under a clock the state has a block for every phase of its slice, so that one history serves them all: block h follows
 the histories whose slice lies at phase h, and a step leads from each block to the next. Where the environment is given
-but not by a clock there is one block. Every step takes the worst of the environments that the clock leaves possible, or
-the one that a public series had at its tick, where that is known.
+but not by a clock there is one block. Every step takes the worst of the environments that the clock leaves possible.
 """
 
 from __future__ import annotations
@@ -16,16 +15,14 @@ import numpy as np
 
 from csdp.accountant.component import (
     METRIC_SPREAD,
-    PEAK_STEPS,
     SCALAR_STATES,
     JointComponent,
-    all_pairs_contraction,
 )
 from csdp.accountant.kernels import ProfileTable, step_back
-from csdp.accountant.protocol import UNKNOWN, Kind, SeriesPath, walk
+from csdp.accountant.protocol import Kind
 from csdp.arrays import UNIT, Floats, Indices
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient
-from csdp.bounds.environment import Environment, Regimes, Vantage, any_known, list_paths, longest_paths
+from csdp.bounds.environment import Environment, Vantage, list_paths, longest_paths
 from csdp.bounds.metric import FlowSolver
 from csdp.chain import EnvironmentChain
 from csdp.chain.steps import METRIC_STATES
@@ -36,8 +33,19 @@ from csdp.errors import InputError, TooLargeError
 #: are.
 _METRIC_STEPS = 64
 _SCALAR_STEPS = 4096
-#: Contraction coefficients of paths that are cached.
-_CACHED_CONTRACTIONS = 256
+
+
+def all_pairs_contraction(kernel: Floats) -> float:
+    """tanh(D / 4) of one step, D the largest range over pasts of the log odds of any two snapshots."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(kernel)
+        widest = 0.0
+        for y in range(kernel.shape[1]):
+            odds = logs - logs[:, y : y + 1]  # NaN: a past that leads to neither, which says nothing
+            high, low = np.fmax.reduce(odds, axis=0), np.fmin.reduce(odds, axis=0)
+            # NaN again: one of the two follows no past at all, so there is nothing to tell apart.
+            widest = max(widest, float(np.nan_to_num(high - low, nan=0.0, posinf=np.inf).max()))
+    return math.tanh(widest / 4.0) * (1 + 1e-13) if math.isfinite(widest) else 1.0
 
 
 class EnvironmentComponent(JointComponent):
@@ -106,20 +114,20 @@ class EnvironmentComponent(JointComponent):
         every = np.arange(self.model.size)
         return {age: self._cost.distances(age, every) for age in self.ages}
 
-    def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
-        """The state seen from `steps` slices later, under one environment of the series or the worst."""
+    def advance(self, state: Floats, steps: int) -> Floats:
+        """The state seen from `steps` slices later, under the worst environments."""
         if steps == 0 or state.max() <= 0:
             return state
         if self.kind == "cap":
             return np.roll(state, steps, axis=0)
         if self.kind == "contraction":
-            return np.asarray(np.roll(state, steps, axis=0) * self._one_step_contraction(environment) ** steps)
+            return np.asarray(np.roll(state, steps, axis=0) * self._one_step_contraction() ** steps)
         counted = min(steps, _SCALAR_STEPS)
         for n in range(counted):
             if self.kind == "metric" and n == _METRIC_STEPS:
                 state = state.max(axis=(1, 2), keepdims=True) * self._apart(state)
             whole = self.kind == "metric" and n < _METRIC_STEPS
-            following = self._step(state, environment, whole=whole)
+            following = self._step(state, whole=whole)
             if np.array_equal(following, state):
                 return state
             state = following
@@ -130,56 +138,54 @@ class EnvironmentComponent(JointComponent):
         """1 between different snapshots, 0 else; 1 for a state of one number."""
         return np.asarray(1.0 - np.eye(state.shape[-1]) * (state.shape[-1] > 1))
 
-    def _step(self, state: Floats, environment: int | None, *, whole: bool) -> Floats:
-        possible = slice(None) if environment is None else slice(environment, environment + 1)
-        return np.stack([self._move(state[phase - 1], phase, possible, whole=whole) for phase in range(self._blocks)])
+    def _step(self, state: Floats, *, whole: bool) -> Floats:
+        return np.stack([self._move(state[phase - 1], phase, whole=whole) for phase in range(self._blocks)])
 
-    def _move(self, block: Floats, phase: int, possible: slice, *, whole: bool) -> Floats:
-        """One block a step later, under the worst of the possible kernels that lead back to it."""
-        tables, largest = self._tables[phase][possible], float(block.max())
+    def _move(self, block: Floats, phase: int, *, whole: bool) -> Floats:
+        """One block a step later, under the worst of the kernels that lead back to it."""
+        tables = self._tables[phase]
+        largest = float(block.max())
         if not whole:
             level = max(table.largest(largest) for table in tables)
             return np.asarray(level * self._apart(block) + np.zeros_like(block))
         moved = [
             step_back(block, kernel, table.pairs(largest), relative=self._relative)
-            for kernel, table in zip(self._kernels[phase][possible], tables, strict=True)
+            for kernel, table in zip(self._kernels[phase], tables, strict=True)
         ]
         return np.asarray(np.maximum.reduce(moved))
 
-    def _one_step_contraction(self, environment: int | None = None) -> float:
-        """The coefficient between any two snapshots, of one environment of the series or of the worst."""
-        each = self._one_step_contractions
-        return min(1.0, max(each if environment is None else each[environment :: self.model.regimes]))
+    def _one_step_contraction(self) -> float:
+        """The coefficient between any two snapshots, of the worst environment."""
+        return self._worst_contraction
 
     @cached_property
-    def _one_step_contractions(self) -> list[float]:
-        return [all_pairs_contraction(chain.kernel()) for chain in self.model.environments]
+    def _worst_contraction(self) -> float:
+        return min(1.0, max(all_pairs_contraction(chain.kernel()) for chain in self.model.environments))
 
     # ---- leakage -------------------------------------------------------------------------------------------------
 
-    def _leakage(self, state: Floats, steps: int, path: SeriesPath) -> tuple[float, str]:
+    def _leakage(self, state: Floats, steps: int) -> tuple[float, str]:
         if state.max() <= 0:
             return 0.0, self.kind
         cap, why = self.cap(steps)
         if self.kind == "cap":
             return (float(state.max()), "group") if state.max() < cap else (cap, why)
-        value = max(self._leakage_at(state, steps, phase, path) for phase in range(self._blocks))
+        value = max(self._leakage_at(state, steps, phase) for phase in range(self._blocks))
         return (value, self.kind) if value <= cap else (cap, why)
 
-    def _leakage_at(self, state: Floats, steps: int, phase: int, path: SeriesPath) -> float:
+    def _leakage_at(self, state: Floats, steps: int, phase: int) -> float:
         """The leakage of a present at one phase (0 without a clock)."""
-        known = self._newest_known(steps, path)
-        counted = len(known)
-        state = walk(self, state, path, steps, counted)
+        counted = min(steps, self._longest)
+        state = self.advance(state, steps - counted)
         if self.kind == "contraction":
-            return self._contraction_over_paths(known) * float(state.max())
+            return self._contraction_over_paths(counted) * float(state.max())
         block = state[(phase - counted) % self._blocks]
         largest = float(block.max())
         if largest <= 0:
             return 0.0
         if counted == 0:
             return self._neighbour_distance(block) if self.kind == "metric" else largest
-        pairs = self._pairs_at(known, phase)
+        pairs = self._pairs_at(counted, phase)
         value = pairs.profile(largest) * (1 + 1e-12)
         if self.kind == "metric":
             bounds = FlowSolver(block).bounds_of_all(pairs)
@@ -191,85 +197,47 @@ class EnvironmentComponent(JointComponent):
         """Steps over which laws are made, of all paths of environments; older histories are stepped closer."""
         return min(_METRIC_STEPS, longest_paths(self.model))
 
-    def _newest_known(self, steps: int, path: SeriesPath) -> Regimes:
-        """The environments of the newest steps, the present first, as many as have few paths where one is not known."""
-        known: list[int | None] = []
-        for depth in range(min(steps, _METRIC_STEPS if self.model.regimes > 1 else self._longest)):
-            environment = path.at(depth)
-            if environment is None and known.count(None) == self._longest:
-                break
-            known.append(environment)
-        return tuple(known)
-
-    def _pairs_at(self, known: Regimes, phase: int) -> AgedPairs:
+    def _pairs_at(self, steps: int, phase: int) -> AgedPairs:
         given: Environment | None = None if self.model.kind == "clock" else "given"
-        vantage = Vantage(given, None if self.model.cycle is None else phase, known if any_known(known) else ())
-        return self._caps.pairs(len(known), vantage)
+        return self._caps.pairs(steps, Vantage(given, None if self.model.cycle is None else phase))
 
-    def _contraction_over_paths(self, known: Regimes) -> float:
-        if not known:
+    def _contraction_over_paths(self, steps: int) -> float:
+        if steps == 0:
             return 1.0
-        if known not in self._contractions:
-            if len(self._contractions) > _CACHED_CONTRACTIONS:
-                self._contractions.clear()
-            steps, compared = len(known), self._protected
+        if steps not in self._contractions:
             phases = [None] if self.model.cycle is None else range(self.model.period)
-            views = [PathView(self.model, path) for h in phases for path in list_paths(self.model, steps, h, known)]
-            self._contractions[known] = max(
-                contraction_coefficient(v, steps, self.adversary, protected=compared) for v in views
+            views = [PathView(self.model, path) for h in phases for path in list_paths(self.model, steps, h)]
+            self._contractions[steps] = max(
+                contraction_coefficient(v, steps, self.adversary, protected=self._protected) for v in views
             )
-        return self._contractions[known]
+        return self._contractions[steps]
 
     @cached_property
-    def _contractions(self) -> dict[Regimes, float]:
+    def _contractions(self) -> dict[int, float]:
         return {}
 
     @property
     def _possible(self) -> Indices:
         return np.arange(self.model.size)
 
-    def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
-        """The largest leakage from now on: known environments until now, the worst of them later.
-
-        The rule of later steps is one and monotone: once a state is below an earlier one in every entry, nothing later
-        passes what was seen.
-        """
-        if not path.known or self.kind in {"cap", "contraction"}:
-            return super().peak(state, steps, path)
-        now = walk(self, state, path, steps, 0)
-        seen, worst = [now], self.leakage(state, steps, path)[0]
-        for later in range(1, 1 + PEAK_STEPS):
-            seen.append(self.advance(seen[-1], 1))
-            worst = max(worst, min(self.leakage(seen[-1], 0)[0], self.cap(steps + later)[0]))
-            if any((seen[-1] <= earlier).all() for earlier in seen[:-1]):
-                return worst
-        return max(worst, self.decaying_bound(seen[-1], 1))
-
-    def decaying_bound(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
-        """What the largest entry of a state tells; never grows with `steps`.
-
-        Of the newest steps the worst environments count, whatever is known: so one more step later can only be one more
-        step before them.
-        """
+    def decaying_bound(self, state: Floats, steps: int) -> float:
+        """What the largest entry of a state reveals; never grows with `steps`."""
         if self.kind == "cap" or steps == 0 or state.max() <= 0:
-            return max(self.leakage(state, steps, path)[0], float(state.max()) * (steps == 0))
-        level = float(state.max())
-        newest: Regimes = (None,) * min(steps, self._longest)
-        for count, environment in path.runs(steps, len(newest)):
-            level = self._advance_level(level, count, environment)
+            return max(self.leakage(state, steps)[0], float(state.max()) * (steps == 0))
+        newest = min(steps, self._longest)
+        level = self._advance_level(float(state.max()), steps - newest)
         if self.kind == "contraction":
             value = self._contraction_over_paths(newest) * level
         else:
             value = max(self._pairs_at(newest, phase).profile(level) for phase in range(self._blocks)) * (1 + 1e-12)
         return min(value, self.cap(steps)[0])
 
-    def _advance_level(self, level: float, steps: int, environment: int | None) -> float:
+    def _advance_level(self, level: float, steps: int) -> float:
         """What the largest entry of a state is at most some steps later, at any phase."""
         if self.kind == "contraction":
-            return level * self._one_step_contraction(environment) ** steps
-        possible = slice(None) if environment is None else slice(environment, environment + 1)
+            return level * self._one_step_contraction() ** steps
         for _ in range(min(steps, _SCALAR_STEPS)):
-            level = max(table.largest(level) for tables in self._tables for table in tables[possible])
+            level = max(table.largest(level) for tables in self._tables for table in tables)
         return level
 
     def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:

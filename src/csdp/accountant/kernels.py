@@ -28,7 +28,7 @@ class BackwardKernel:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        law, self._law_error = model.oldest_law()
+        law, self._law_error = model.stationary_with_error
         self.seen: Indices = np.flatnonzero(law > 0)
         self.size = int(self.seen.size)  # snapshots that can occur
         self.is_full = self.size == law.size  # whether all can

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from csdp.accountant.lateness import Stale
@@ -13,7 +13,7 @@ from csdp.chain import Model
 #: Numbers of a state up to which it is followed who was missing: such a state is recorded with every release.
 FOLLOWED_NUMBERS = 16_384
 
-Kind = Literal["metric", "scalar", "contraction", "cap", "vector", "slice", "group"]
+Kind = Literal["metric", "scalar", "contraction", "cap", "vector", "slice"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,52 +30,7 @@ class Read:
     whole: bool = False
 
 
-@dataclass(frozen=True)
-class SeriesPath:
-    """The environments of a public series as far as they are known, by tick, seen from the tick `now`.
-
-    The step that leads to a slice happens under the environment of its tick; where that is not known, the worst counts.
-
-    >>> path = SeriesPath({4: 1, 6: 0}, now=6)
-    >>> list(path.runs(4, 0)), path.at(2), path.later(3).at(0)
-    ([(1, None), (1, 1), (1, None), (1, 0)], 1, None)
-    """
-
-    known: Mapping[int, int] = field(default_factory=dict)
-    now: int = 0
-
-    def at(self, depth: int) -> int | None:
-        """The environment of the step that leads to the slice `depth` before now; None where it is not known."""
-        return self.known.get(self.now - depth)
-
-    def later(self, ticks: int) -> SeriesPath:
-        """The same, seen from a later tick."""
-        return replace(self, now=self.now + ticks)
-
-    def runs(self, behind: int, depth: int) -> Iterator[tuple[int, int | None]]:
-        """(steps, their environment) from the slice `behind` before now to the one `depth` before now, in order."""
-        at, last = self.now - behind, self.now - depth
-        for tick in sorted(tick for tick in self.known if at < tick <= last):
-            if tick > at + 1:
-                yield tick - at - 1, None
-            yield 1, self.known[tick]
-            at = tick
-        if last > at:
-            yield last - at, None
-
-
-class SteppedComponent(Protocol):
-    """A component whose state can be moved in time."""
-
-    def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
-        """The state seen from `steps` slices later, under an environment of a public series; the worst by default."""
-
-
-#: Nothing is known of the environments: the worst counts at every step.
-UNKNOWN = SeriesPath()
-
-
-class AccountedComponent(SteppedComponent, Protocol):
+class AccountedComponent(Protocol):
     """What the accountant asks of a component."""
 
     model: Model
@@ -99,6 +54,9 @@ class AccountedComponent(SteppedComponent, Protocol):
     @property
     def follows_missing(self) -> bool:
         """Whether a sequence that was not read costs nothing."""
+
+    def advance(self, state: Floats, steps: int) -> Floats:
+        """The state seen from `steps` slices later."""
 
     def reads(self, stale: Stale) -> list[Read]:
         """What a release reads, slice by slice."""
@@ -128,16 +86,13 @@ class AccountedComponent(SteppedComponent, Protocol):
             share: the noise level of the release as a share of the plan's; every cost is proportional to it.
         """
 
-    def leakage(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> tuple[float, str]:
-        """Leakage of the present, `steps` after the slice of the state, and the bound it rests on.
+    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
+        """Leakage of the present, `steps` after the slice of the state, and the bound it rests on."""
 
-        `path`: the environments that are known, seen from the present.
-        """
-
-    def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
+    def peak(self, state: Floats, steps: int) -> float:
         """The largest leakage of the present from now on if nothing more is published."""
 
-    def decaying_bound(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
+    def decaying_bound(self, state: Floats, steps: int) -> float:
         """A bound on the leakage `steps` after the slice of the state and later; never grows with `steps`."""
 
     def cap(self, steps: int) -> tuple[float, str]:
@@ -156,15 +111,6 @@ class AccountedComponent(SteppedComponent, Protocol):
 
 #: Every component of the plan before, under the same model, with its state at the newest slice of the history.
 Before = Sequence[tuple[AccountedComponent, Floats]]
-
-
-def walk(component: SteppedComponent, state: Floats, path: SeriesPath, behind: int, depth: int) -> Floats:
-    """A state at the slice `behind` before now, seen from the slice `depth` before now."""
-    if not path.known:
-        return component.advance(state, behind - depth) if behind > depth else state
-    for steps, environment in path.runs(behind, depth):
-        state = component.advance(state, steps, environment)
-    return state
 
 
 def worst_component(before: Before) -> float:

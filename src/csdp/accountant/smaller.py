@@ -10,7 +10,7 @@ import numpy as np
 
 from csdp.accountant.component import JointComponent
 from csdp.accountant.lateness import Stale
-from csdp.accountant.protocol import UNKNOWN, Before, Kind, Read, SeriesPath
+from csdp.accountant.protocol import Before, Kind, Read
 from csdp.accountant.vector import SliceComponent
 from csdp.arrays import Floats
 
@@ -91,21 +91,21 @@ class SmallerComponent:
             for number, (part, own) in enumerate(self._split(state))
         )
 
-    def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
+    def advance(self, state: Floats, steps: int) -> Floats:
         """The state seen from `steps` slices later."""
-        return _join(part.advance(own, steps, environment) for part, own in self._split(state))
+        return _join(part.advance(own, steps) for part, own in self._split(state))
 
-    def leakage(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> tuple[float, str]:
+    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
-        return min((part.leakage(own, steps, path) for part, own in self._split(state)), key=itemgetter(0))
+        return min((part.leakage(own, steps) for part, own in self._split(state)), key=itemgetter(0))
 
-    def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
+    def peak(self, state: Floats, steps: int) -> float:
         """The largest leakage of the present from now on if nothing more is published, by either state."""
-        return min(part.peak(own, steps, path) for part, own in self._split(state))
+        return min(part.peak(own, steps) for part, own in self._split(state))
 
-    def decaying_bound(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
+    def decaying_bound(self, state: Floats, steps: int) -> float:
         """What a state can still tell `steps` later or after that; never grows with `steps`."""
-        return min(part.decaying_bound(own, steps, path) for part, own in self._split(state))
+        return min(part.decaying_bound(own, steps) for part, own in self._split(state))
 
     def cap(self, steps: int) -> tuple[float, str]:
         """What no number of releases passes when all that was read is `steps` old."""

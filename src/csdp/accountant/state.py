@@ -7,14 +7,14 @@ import math
 import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from csdp.accountant.lateness import Stale, read_stale, record_stale
-from csdp.accountant.protocol import AccountedComponent, SeriesPath, walk
+from csdp.accountant.protocol import AccountedComponent
 from csdp.arrays import Floats, freeze
 from csdp.plan import ALGORITHM
 
@@ -37,7 +37,6 @@ class State:
     `slices[i]` is the state of component i at the slice `tick - behind[i]`, the newest one that no later release reads;
     `pending` releases (ticks ago, stale, share) still add to newer ones. `consecutive`: how many releases at
     consecutive ticks, all as planned, are the whole history (None if it is another); equal histories share their work.
-    `environments`: those of a public series that are known, by tick.
     """
 
     tick: int
@@ -45,15 +44,10 @@ class State:
     slices: tuple[Floats, ...]
     pending: tuple[Pending, ...] = ()
     consecutive: int | None = None
-    environments: Mapping[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for numbers in self.slices:  # equal histories share them
             freeze(numbers)
-
-    def path(self, passed: int = 0) -> SeriesPath:
-        """The environments that are known, seen from `passed` ticks after the state's own."""
-        return SeriesPath(self.environments, self.tick + passed)
 
     def pending_after(self, passed: int) -> tuple[Pending, ...]:
         """The releases that still add to newer slices, `passed` ticks after the state's own."""
@@ -61,10 +55,8 @@ class State:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for a ledger: a count where that says all, else the numbers."""
-        known = {"environments": [list(item) for item in sorted(self.environments.items())]}
-        count = {} if self.consecutive is None else {"consecutive": self.consecutive}
-        if self.consecutive is not None and not self.environments:
-            return {"tick": self.tick, **count}
+        if self.consecutive is not None:
+            return {"tick": self.tick, "consecutive": self.consecutive}
         return {
             "tick": self.tick,
             "algorithm": ALGORITHM,
@@ -74,7 +66,6 @@ class State:
             ],
             "slices": [_pack(s) for s in self.slices],
             "pending": [[ago, record_stale(stale), share] for ago, stale, share in self.pending],
-            **(known | count if self.environments else {}),
         }
 
     @classmethod
@@ -87,7 +78,6 @@ class State:
             tuple(unpack_state(text, size) for text, size in recorded),
             tuple((int(ago), read_stale(stale), float(share)) for ago, stale, share in content.get("pending", ())),
             int(content["consecutive"]) if "consecutive" in content else None,
-            {int(tick): int(number) for tick, number in content.get("environments", ())},
         )
 
 
@@ -97,7 +87,6 @@ def add_pending(
     behind: int,
     pending: Sequence[Pending],
     *,
-    path: SeriesPath,
     least: int,
     below: int,
     is_new: bool = False,
@@ -111,7 +100,6 @@ def add_pending(
         state: the state at depth `behind`.
         behind: how many slices before now the state lies.
         pending: the releases.
-        path: the environments that are known.
         least: the newest depth to add.
         below: one more than the oldest depth to add.
         is_new: whether the last release was not added before, so that whatever it read further back is to be added too.
@@ -126,7 +114,8 @@ def add_pending(
     for depth, read, share in sorted(reads, key=itemgetter(0), reverse=True):
         # Behind the state lie readings later than it waits for, and after a change of plan others: they are charged
         # where the state is.
-        state = walk(component, state, path, behind, min(depth, behind))
+        if depth < behind:
+            state = component.advance(state, behind - depth)
         state = component.add(state, read, behind=max(depth - behind, 0), share=share)
         behind = min(behind, depth)
     return state, behind

@@ -16,20 +16,17 @@ import numpy as np
 from csdp.accountant.component import PEAK_STEPS, Caps
 from csdp.accountant.lateness import Lateness, Stale, was_late
 from csdp.accountant.protocol import (
-    UNKNOWN,
     Before,
     Kind,
     Read,
-    SeriesPath,
     stands_for_others,
-    walk,
     worst_component,
 )
 from csdp.accountant.rest import follow_to_rest
 from csdp.arrays import Floats
 from csdp.bounds.adversary import ProtectedPairs
 from csdp.bounds.closed_forms import PAIR_STATES
-from csdp.bounds.influence import InfluenceRule, Recursion, influence_rule
+from csdp.bounds.influence import Recursion, influence_rule
 from csdp.bounds.slice.bound import SliceHistory
 from csdp.chain import Model
 
@@ -133,11 +130,6 @@ class InfluenceComponent(_VectorComponent):
         return influence_rule(self.model)
 
     @cached_property
-    def _rules(self) -> tuple[Recursion, ...]:
-        """The recursion of every environment of a public series."""
-        return tuple(InfluenceRule(chain) for chain in self.model.step_chains)
-
-    @cached_property
     def _off_diagonal(self) -> Floats:
         return np.asarray(1.0 - np.eye(self.model.states))
 
@@ -180,15 +172,15 @@ class InfluenceComponent(_VectorComponent):
             return cost
         return np.asarray(np.where(np.tile(read.rows, self.model.phases)[:, None, None], cost, 0.0))
 
-    def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
-        """The state seen from `steps` slices later, under one environment of a series or the worst."""
-        return (self._rule if environment is None else self._rules[environment]).advance(state, steps)
+    def advance(self, state: Floats, steps: int) -> Floats:
+        """The state seen from `steps` slices later."""
+        return self._rule.advance(state, steps) if steps else state
 
-    def leakage(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> tuple[float, str]:
+    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if not state.any():
             return 0.0, "influence"
-        return self._apply_cap(self._largest(walk(self, state, path, steps, 0)), steps)
+        return self._apply_cap(self._largest(self.advance(state, steps)), steps)
 
     def _largest(self, state: Floats) -> float:
         """What a state at the present tells between protected states of a sequence."""
@@ -204,12 +196,12 @@ class InfluenceComponent(_VectorComponent):
         cap, why = self.cap(steps)
         return (value, "influence") if value <= cap else (cap, why)
 
-    def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
+    def peak(self, state: Floats, steps: int) -> float:
         """The largest leakage from now on: a state may rise for some ticks where many follow one sequence.
 
         The rule is monotone: once a state is below an earlier one in every entry, nothing later passes what was seen.
         """
-        now = walk(self, state, path, steps, 0)
+        now = self.advance(state, steps)
         seen = [now]
         for _ in range(PEAK_STEPS):
             now = self._rule.advance(now)
@@ -220,9 +212,9 @@ class InfluenceComponent(_VectorComponent):
             return max(*map(self._largest, seen), self.cap(steps + PEAK_STEPS + 1)[0])
         return max(self._apply_cap(self._largest(earlier), steps + n)[0] for n, earlier in enumerate(seen))
 
-    def decaying_bound(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
+    def decaying_bound(self, state: Floats, steps: int) -> float:
         """What a state can still tell `steps` later or after that; never grows with `steps`."""
-        return self.peak(state, steps, path)
+        return self.peak(state, steps)
 
     def state_at_rest(self) -> Floats | None:
         """A state that a release at every tick does not raise, at the oldest age; None where none is found."""
@@ -307,14 +299,14 @@ class SliceComponent(_VectorComponent):
         each = self._costs[read.age][: len(self.members)].max(axis=(1, 2))
         return float(each.max() if read.rows is None else each[read.rows].max())
 
-    def advance(self, state: Floats, steps: int, environment: int | None = None) -> Floats:
-        """The state seen from `steps` slices later; here the worst environment counts at every step, known or not."""
+    def advance(self, state: Floats, steps: int) -> Floats:
+        """The state seen from `steps` slices later."""
         out, left = np.zeros_like(state), max(WINDOW - steps, 0)
         out[WINDOW - left : WINDOW] = state[:left]
         out[WINDOW, 0] = float(state[left:].any())
         return out
 
-    def leakage(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> tuple[float, str]:
+    def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if not state.any():
             return 0.0, "slice"
@@ -329,7 +321,7 @@ class SliceComponent(_VectorComponent):
             costs = [*costs, *([None] * WINDOW)]
         return self._history.leakage(steps, costs)
 
-    def peak(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
+    def peak(self, state: Floats, steps: int) -> float:
         """The largest leakage from now on: the cap never grows, and ends the search where it is below what was seen."""
         worst = 0.0
         for later in range(steps, steps + PEAK_STEPS):
@@ -338,6 +330,6 @@ class SliceComponent(_VectorComponent):
                 return worst
         return max(worst, self.cap(steps + PEAK_STEPS)[0])
 
-    def decaying_bound(self, state: Floats, steps: int, path: SeriesPath = UNKNOWN) -> float:
+    def decaying_bound(self, state: Floats, steps: int) -> float:
         """What a state can still tell `steps` later or after that; never grows with `steps`."""
-        return self.peak(state, steps, path)
+        return self.peak(state, steps)

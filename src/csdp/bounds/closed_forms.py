@@ -1,8 +1,8 @@
-"""Sound bounds from the law of the aged snapshot: profile, two-point, loose, contraction, freshness.
+"""Sound bounds from the law of the aged snapshot: profile, loose, contraction, freshness.
 
 With B[x, z] the law of the aged snapshot given the present, over the pairs of presents that the adversary must not
 tell apart: Delta the largest total variation, r the largest log ratio, alpha = d(k) epsilon_c.
-Always: exact <= profile <= two-point <= loose, profile <= contraction, profile <= freshness.
+Always: exact <= profile <= loose, profile <= contraction, profile <= freshness.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from csdp.bounds.adversary import Adversary, ProtectedPairs, known_subsets, marg
 from csdp.bounds.environment import PLAIN, Vantage, list_aged_laws
 from csdp.chain import Model
 from csdp.chain.steps import joint_states
-from csdp.chain.views import View
+from csdp.chain.views import PathView, View
 from csdp.errors import TooLargeError
 
 #: Joint states of a component up to which the N x N law of the aged snapshot is made.
@@ -228,24 +228,6 @@ def loose_bound(delta: float, alpha: float) -> float:
     return float(np.logaddexp(0.0, math.log(delta) + alpha + math.log1p(-math.exp(-alpha))))
 
 
-def two_point_bound(delta: float, r: float, alpha: float) -> float:
-    """ln((1 + (b + Delta)(e^alpha - 1)) / (1 + b (e^alpha - 1))) with b = Delta / (e^r - 1).
-
-    The worst of all pairs of laws with total variation Delta and log ratio r; r infinite gives `loose_bound`.
-    """
-    if delta <= 0 or alpha <= 0:
-        return 0.0
-    if math.isinf(r) or r > 700.0:
-        return loose_bound(delta, alpha)
-    b = delta / math.expm1(r) if r > 0 else math.inf
-    if math.isinf(b):
-        return 0.0
-    # multiplied through by e^-alpha so that large alpha cannot overflow
-    rest = math.exp(-alpha)
-    grown = -math.expm1(-alpha)
-    return math.log1p(delta * grown / (rest + b * grown))
-
-
 def refuse_many_pairs(model: View) -> None:
     """TooLargeError where pairs of snapshots are too many."""
     if model.size > PAIR_STATES:
@@ -264,11 +246,10 @@ def _compared(protected: ProtectedPairs | None, sequence: int, a: int, b: int) -
 
 
 def contraction_coefficient(
-    model: View,
+    view: PathView,
     age: int,
     adversary: Adversary = "informed",
     *,
-    oldest: int | None = None,
     protected: ProtectedPairs | None = None,
 ) -> float:
     """tau_A = max of tanh(D/4), D the range over pasts z of ln Pr(x|z) / Pr(x'|z) (Birkhoff).
@@ -277,18 +258,17 @@ def contraction_coefficient(
     that lead to neither present are dropped; other zeros give 1.
 
     Args:
-        model: the model of one component, or its view from one tick.
+        view: a chain whose environments are given, from a past that is spread evenly.
         age: A.
         adversary: as for `csdp.leakage`.
-        oldest: the age at which an initial law holds.
         protected: the pairs of states that must not be told apart; all by default.
     """
     if age == 0:
         return 1.0
-    s, m = model.sequences, model.states
-    present = AgedLaw(model, np.zeros((s, m, 1)), ages=[age] * s, oldest=oldest).mass.law
-    refuse_many_pairs(model)
-    aged = AgedLaw(model.with_full_past(), index_parts(s, m), ages=[age] * s)
+    s, m = view.sequences, view.states
+    present = AgedLaw(view, np.zeros((s, m, 1)), ages=[age] * s).mass.law
+    refuse_many_pairs(view)
+    aged = AgedLaw(view, index_parts(s, m), ages=[age] * s)
     mass, form = aged.mass, aged.deviation
     occurs = form.base > 0
     error = float(np.ldexp(np.max(form.error[occurs] / form.base[occurs]), form.exponent))

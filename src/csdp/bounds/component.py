@@ -13,8 +13,8 @@ import numpy as np
 from csdp.aging import AgedReadings, index_parts
 from csdp.arrays import Floats
 from csdp.bounds.adversary import ProtectedPairs
-from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound, two_point_bound
-from csdp.bounds.environment import PLAIN, list_aged_laws, list_views
+from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound
+from csdp.bounds.environment import PLAIN, list_aged_laws, list_paths
 from csdp.bounds.exact import ComponentLeakage, WorstCase, find_widest_case, find_worst_case
 from csdp.bounds.influence import (
     InfluenceRanges,
@@ -28,18 +28,17 @@ from csdp.bounds.metric import answer_distances, metric_bound
 from csdp.bounds.paper import bounded_aged_correlation, correlation_degree
 from csdp.bounds.result import BOUNDS, Witness
 from csdp.bounds.slice.bound import Slice, slice_bound, spread_over_environments
-from csdp.bounds.spectral import spectral_factor
-from csdp.chain import Model
+from csdp.chain import EnvironmentChain, Model
 from csdp.chain.steps import METRIC_STATES
-from csdp.computation import FoldComputation
+from csdp.chain.views import PathView
 from csdp.errors import InputError, TooLargeError
-from csdp.queries import Fold, all_snapshots, is_enumerable
+from csdp.query_table import Fold, FoldTable, all_snapshots
 
 if TYPE_CHECKING:
     from csdp.bounds.leakage import Setting
 
 #: Bounds that rest on the law of the oldest reading.
-OF_THE_PAST = frozenset({"exact", "metric", "profile", "two-point", "loose", "freshness"})
+OF_THE_PAST = frozenset({"exact", "metric", "profile", "loose", "freshness"})
 #: Slices over which the swing of an environment is followed; it does not grow after that.
 SWING_STEPS = 64
 #: What a component keeps when only the noise level changes.
@@ -56,7 +55,7 @@ class Component:
         self.members = members
         self.copies = copies
         self._ages = tuple(setting.ages[i] for i in members)
-        self._oldest = max(setting.ages)  # of all sequences: the age at which an initial law holds
+        self._oldest = max(setting.ages)  # of all sequences: paths of environments begin there
 
     def value(self, bound: str) -> ComponentLeakage:
         """The leakage of this component by one bound."""
@@ -67,12 +66,11 @@ class Component:
         if bound in OF_THE_PAST and self.setting.no_law_of_past:
             raise InputError(
                 f"bound: {bound} rests on the law of the past, and {self.setting.no_law_of_past}; use auto, "
-                "contraction, lineage, slice or group, or ask csdp.leakage about one release"
+                "lineage, slice or group"
             )
         methods: dict[str, Callable[[], ComponentLeakage]] = {
             "exact": self._exact,
             "metric": self._metric,
-            "contraction": self._contraction,
             "lineage": self._lineage,
             "slice": self._slice,
             "influence": self._influence,
@@ -82,11 +80,9 @@ class Component:
             return methods[bound]()
         formulas: dict[str, Callable[[], float]] = {
             "profile": lambda: self._pairs.profile(self.alpha),
-            "two-point": lambda: two_point_bound(self._pairs.total_variation, self._pairs.log_ratio, self.alpha),
             "loose": lambda: loose_bound(self._pairs.total_variation, self.alpha),
             "freshness": lambda: self._pairs.log_ratio,
             "group": lambda: self.alpha,
-            "spectral": self._spectral,
             "printed-loose": self._printed_loose,
             "printed-tight": self._printed_tight,
         }
@@ -164,7 +160,7 @@ class Component:
         """The worst case under one law of the aged readings."""
         setting, query = self.setting, self.setting.query
         rate = setting.epsilon_c / (setting.sensitivity * query.denominator)
-        folds = isinstance(query, FoldComputation)
+        folds = isinstance(query, FoldTable)
         worst = WorstCase(0.0)
         compared: dict[str, Any] = {"adversary": setting.adversary, "secret": secret, "protected": self.protected}
         for answers in self.variants(aged.classes) if folds else self.custom_answers():
@@ -177,7 +173,7 @@ class Component:
         """The laws of what the query folds; of the readings themselves where it does not fold."""
         setting, query = self.setting, self.setting.query
         fold: Fold = "sum"
-        if isinstance(query, FoldComputation):
+        if isinstance(query, FoldTable):
             parts, fold = query.contributions(self.members), query.fold
         else:
             parts = index_parts(len(self.members), setting.model.states)
@@ -187,7 +183,7 @@ class Component:
     def variants(self, classes: Floats) -> list[Floats]:
         """The answers for what the other components may contribute: for sums a constant, which changes nothing."""
         query = self.setting.query
-        assert isinstance(query, FoldComputation)
+        assert isinstance(query, FoldTable)
         outside = np.setdiff1d(np.arange(self.setting.model.sequences), self.members)
         if query.fold == "sum" or not outside.size:
             return [classes]
@@ -204,13 +200,6 @@ class Component:
         """Answers of a custom query on this component's snapshots, for every state of the other components."""
         model = self.setting.model
         s, m = model.sequences, model.states
-        if not is_enumerable(s, m):
-            raise TooLargeError(
-                f"a custom query on {m}**{s} snapshots: at most 4,096 are enumerated. Use bound='lineage', "
-                "or a built-in query",
-                needed=float(m) ** min(s, 300),
-                limit=4096,
-            )
         tensor = self.setting.query.evaluate(all_snapshots(s, m), model.value_table).reshape((m,) * s + (-1,))
         ours = np.moveaxis(tensor, self.members, range(len(self.members)))
         ours = ours.reshape(m ** len(self.members), -1, tensor.shape[-1])
@@ -219,7 +208,7 @@ class Component:
     def answers(self) -> list[Floats]:
         """Answers on this component's snapshots, for what the other components may contribute."""
         query, s, m = self.setting.query, len(self.members), self.setting.model.states
-        if not isinstance(query, FoldComputation):
+        if not isinstance(query, FoldTable):
             return self.custom_answers()
         chosen = query.contributions(self.members)[np.arange(s), all_snapshots(s, m)]  # (snapshots, s, d)
         fold: Any = {"sum": np.sum, "max": np.max, "min": np.min}[query.fold]
@@ -245,17 +234,13 @@ class Component:
 
     @cached_property
     def _contraction_factor(self) -> float:
-        """tau, the largest over what is known of the environment."""
+        """tau, the largest over the paths of environments."""
         setting, age = self.setting, min(self._ages)
-        if setting.vantage.environment not in {None, "given"}:
-            raise InputError("contraction: holds for a known environment only; use exact, or environment='given'")
-        setting.vantage.require_known_present(self.model, setting.adversary)
-        oldest = age if setting.no_law_of_past or setting.vantage != PLAIN else self._oldest
-        views = list_views(self.model, setting.vantage, oldest)
-        if setting.no_law_of_past or setting.vantage.environment == "given":  # any present that follows some past
-            views = [view.with_full_past() for view in views]
+        assert isinstance(self.model, EnvironmentChain)
         known, secret = setting.adversary, self.protected
-        return max(contraction_coefficient(view, age, known, oldest=oldest, protected=secret) for view in views)
+        paths = list_paths(self.model, age, setting.vantage.phase)
+        views = [PathView(self.model, path) for path in paths]
+        return max(contraction_coefficient(view, age, known, protected=secret) for view in views)
 
     @cached_property
     def _lineage_result(self) -> Lineage:
@@ -307,12 +292,6 @@ class Component:
     def _influence(self) -> ComponentLeakage:
         worst = find_widest_case(self._influence_result.ranges, self._influence_result.pairs)
         return ComponentLeakage(worst.value, "influence", worst, "the noise is counted, sequence by sequence")
-
-    def _spectral(self) -> float:
-        require_informed(self.setting.adversary)
-        if len(set(self._ages)) > 1:
-            raise InputError("spectral: needs one age for all sequences; use influence for unequal ages")
-        return spectral_factor(self.model, self._ages[0]) * self.setting.epsilon_c
 
     def _printed_loose(self) -> float:
         self._refuse_environments("printed-loose")

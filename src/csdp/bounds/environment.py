@@ -24,13 +24,10 @@ from csdp.chain import EnvironmentChain, Model
 from csdp.chain.checks import check_phase
 from csdp.chain.views import ClockView, JointView, PathView, View
 from csdp.errors import InputError, TooLargeError
-from csdp.queries import Fold
+from csdp.query_table import Fold
 
 Environment = Literal["given", "path", "present", "hidden"]
 ENVIRONMENTS: tuple[str, ...] = get_args(Environment)
-
-#: Numbers of a public series at the newest ticks, the present first; None where one is not known.
-Regimes = tuple[int | None, ...]
 
 #: Paths of environments over the ages of a release that are tried one by one.
 MAX_PATHS = 256
@@ -38,14 +35,10 @@ MAX_PATHS = 256
 
 @dataclass(frozen=True)
 class Vantage:
-    """From where an adversary looks: the phase of a public clock, or what is known of another environment.
-
-    `regimes`: with "given", what the environments of the newest ticks were; empty where any path may have been.
-    """
+    """From where an adversary looks: the phase of a public clock, or what is known of another environment."""
 
     environment: Environment | None = None
     phase: int | None = None
-    regimes: Regimes = ()
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -97,8 +90,6 @@ def find_vantages(model: Model, phase: int | None, environment: Environment | No
         raise InputError(f"environment: {environment!r} given; use one of {', '.join(ENVIRONMENTS)}")
     if environment is None or environment == "given":
         return [(model.given_path(), Vantage("given", h)) for h in phases]
-    if model.kind == "series":
-        raise InputError(f"environment: {environment!r} given, but a series is public; use 'given'")
     return [(model, Vantage(environment, h)) for h in phases]
 
 
@@ -107,7 +98,7 @@ def list_views(model: Model, vantage: Vantage, lead: int) -> list[View]:
     if not isinstance(model, EnvironmentChain) or vantage == PLAIN:
         return [model]
     if vantage.environment == "given":
-        return [PathView(model, path) for path in list_paths(model, lead, vantage.phase, vantage.regimes)]
+        return [PathView(model, path) for path in list_paths(model, lead, vantage.phase)]
     if vantage.environment == "path":
         return _views_of_known_paths(model, lead, vantage.phase)
     if vantage.environment is None and vantage.phase is not None:
@@ -144,10 +135,10 @@ def _environments_at(chain: EnvironmentChain, phase: int) -> range:
 
 
 def has_law_of_past(model: Model) -> bool:
-    """Whether the law of an old reading is known: not under an initial law, nor where environments before it count."""
+    """Whether the law of an old reading is known: not where environments before it count."""
     by_clock = model.phases > 1 and len(model.step_chains) == 1
     in_long_run = model.has_one_kernel or by_clock or model.direction == "backward"
-    return model.has_law and model.initial is None and in_long_run
+    return model.has_law and in_long_run
 
 
 def longest_paths(model: Model) -> int:
@@ -156,25 +147,11 @@ def longest_paths(model: Model) -> int:
     return 2**62 if chains < 2 else max(1, int(math.log(MAX_PATHS) / math.log(chains) / 2))
 
 
-def any_known(regimes: Regimes) -> bool:
-    """Whether some environment of a path is known."""
-    return any(each is not None for each in regimes)
-
-
-def list_paths(
-    chain: EnvironmentChain, steps: int, phase: int | None = None, regimes: Regimes = ()
-) -> list[tuple[int, ...]]:
-    """All paths of environments over some steps, the present first; those of a clock where its phase is given.
-
-    `regimes`: numbers of the series at the newest ticks, where they are known.
-    """
-    known = (*regimes, *(None for _ in range(steps - len(regimes))))[:steps]
-    refuse_many_paths(chain.regimes if phase is not None else len(chain.environments), known.count(None))
-    possible = [chain.environment_numbers(None if phase is None else phase - n) for n in range(steps)]
+def list_paths(chain: EnvironmentChain, steps: int, phase: int | None = None) -> list[tuple[int, ...]]:
+    """All paths of environments over some steps, the present first; those of a clock if its phase is given."""
+    refuse_many_paths(chain.regimes if phase is not None else len(chain.environments), steps)
     return list(
-        itertools.product(
-            *(every if one is None else every[one : one + 1] for every, one in zip(possible, known, strict=True))
-        )
+        itertools.product(*(chain.environment_numbers(None if phase is None else phase - n) for n in range(steps)))
     )
 
 

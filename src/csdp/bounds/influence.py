@@ -27,8 +27,9 @@ import numpy.typing as npt
 from csdp.arrays import UNIT, Bools, Floats, Indices
 from csdp.bounds.adversary import ProtectedPairs
 from csdp.chain import CoupledChain, InfluenceFamily, Model, is_influence_family
-from csdp.computation import Computation, FoldComputation
 from csdp.errors import InputError, TooLargeError
+from csdp.query import QueryTable
+from csdp.query_table import FoldTable
 
 #: States up to which all sets of them are searched; beyond, prefixes with the sum of single bases.
 ALL_SETS_STATES = 8
@@ -400,7 +401,7 @@ def read_ranges(state: Floats) -> InfluenceRanges:
 
 
 def costs_by_age(
-    query: Computation, members: Sequence[int], *, ages: Sequence[int], epsilon_c: float
+    query: QueryTable, members: Sequence[int], *, ages: Sequence[int], epsilon_c: float
 ) -> dict[int, Floats]:
     """What one release reveals of every reading, (members, m, m), by the age at which the reading is taken.
 
@@ -409,7 +410,7 @@ def costs_by_age(
     """
     m, inside = query.table.shape[1], np.asarray(members, dtype=np.intp)
     costs = np.full((inside.size, m, m), epsilon_c) * (1.0 - np.eye(m))
-    if isinstance(query, FoldComputation) and query.fold == "sum":
+    if isinstance(query, FoldTable) and query.fold == "sum":
         rate = epsilon_c / query.undivided_sensitivity(1) * (1.0 + 16.0 * UNIT)
         own = query.own[inside]
         for a, b in itertools.combinations(range(m), 2):

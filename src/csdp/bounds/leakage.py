@@ -16,11 +16,11 @@ from csdp.aging import Progress, check_ages, check_epsilon
 from csdp.bounds.adversary import ADVERSARIES, Adversary, ProtectedPairs, check_protect
 from csdp.bounds.component import OF_THE_PAST, Component
 from csdp.bounds.environment import PLAIN, Environment, Vantage, find_vantages
-from csdp.bounds.result import UNSOUND, Leakage, protected_words, round_up
+from csdp.bounds.result import UNSOUND, Leakage, protected_words
 from csdp.chain import Family, Model, certified_model, worst_verdict
-from csdp.computation import Computation, ReadingsComputation, verify_query
 from csdp.errors import CsdpError, InputError
-from csdp.queries import Query
+from csdp.query import QueryTable, tabulate
+from csdp.query_table import Query
 
 T = TypeVar("T")
 Method = Callable[[Component, str], T]
@@ -28,7 +28,7 @@ Method = Callable[[Component, str], T]
 
 @runtime_checkable
 class Workers(Protocol):
-    """Workers elsewhere, such as `csdp.tables.SparkWorkers`: how many they are, and answers in order."""
+    """Workers elsewhere: how many they are, and answers in order."""
 
     workers: int
 
@@ -41,15 +41,12 @@ _HOLDS_FOR = {
     "exact": "one release; nothing is left out or estimated",
     "metric": "one release; any query with these distances between snapshots",
     "profile": "one release; any query with this sensitivity",
-    "two-point": "one release; any query with this sensitivity, from total variation and log ratio only",
     "loose": "one release; any query with this sensitivity, from total variation only",
     "contraction": "one release; any query with this sensitivity, any law of the past",
     "freshness": "any query, any noise, any number of releases (at one common age)",
     "lineage": "any query, any noise, any number of releases, any law of the past",
     "slice": "any query, any noise, any number of releases, any law of the past, whatever others are known",
     "influence": "one release; previous states are independent given the present (a backward chain)",
-    "spectral": "one release; any query with this sensitivity, previous states are independent given the present "
-    "(a backward chain): the paper's Theorem 1, repaired",
     "swing": "any number of releases, any law of the past, whatever is known of the environment",
     "group": "one release; all records of a component may change at once, however they are tied together",
     "printed-loose": "the paper's Theorem 1 as printed: NOT a bound, it can be below the truth",
@@ -66,7 +63,6 @@ def leakage(
     bound: str = "auto",
     adversary: Adversary = "informed",
     protect: float | None = None,
-    at_any_tick: bool = False,
     phase: int | None = None,
     environment: Environment | None = None,
     workers: int | Workers = 1,
@@ -88,14 +84,12 @@ def leakage(
         adversary: what the adversary knows besides the model: every other present value ("informed"), nothing
             ("uninformed"), or the worst subset of them ("any").
         protect: the secret as a distance: only presents x, x' whose values of the one sequence are at most this far
-            apart count. By default any two values. lineage, slice, spectral and group count any two all the same.
-        at_any_tick: an initial law holds at one tick, here that of the oldest reading. A release that may happen at any
-            tick, as those of a plan, uses only bounds for every law of the past: contraction, lineage, slice, group.
+            apart count. By default any two values. lineage, slice and group count any two all the same.
         phase: for a chain under a clock: the phase at which the present lies; without it the largest over the phases.
         environment: what the adversary knows of a hidden environment: "given" (the default), that of every tick,
             whatever its path; "path", those from the oldest reading to now; "present", that of now; "hidden", none.
             None of the last three is an upper bound of another.
-        workers: number of processes that share the components, or `csdp.tables.SparkWorkers`; the answer is the same.
+        workers: number of processes that share the components; the answer is the same.
             As for every process pool, a script with more than one keeps its work below `if __name__ == "__main__"`.
         progress: called with a stage, what is done and what there is to do.
 
@@ -117,7 +111,6 @@ def leakage(
         "epsilon_c": epsilon_c,
         "adversary": adversary,
         "protect": protect,
-        "at_any_tick": at_any_tick,
         "phase": phase,
         "environment": environment,
         "progress": progress,
@@ -145,16 +138,14 @@ class Setting:
     """Model, query, ages and noise of one release, checked; its components are kept so that bounds share their work."""
 
     model: Model
-    query: Computation
+    query: QueryTable
     ages: tuple[int, ...]
     epsilon_c: float
     adversary: Adversary
     progress: Progress | None
-    at_any_tick: bool = False
     merge_alike: bool = True  #: whether one component stands for all that are like it
     vantage: Vantage = PLAIN  #: what is known of the environment
     protect: float | None = None  #: how far apart present values are that must not be told apart; None for any two
-    holds_for_any: bool = False  #: whether only what holds under any model counts: the readings' past rejects this one
 
     @classmethod
     def make(
@@ -166,21 +157,19 @@ class Setting:
         epsilon_c: float,
         adversary: Adversary,
         protect: float | None = None,
-        at_any_tick: bool = False,
         progress: Progress | None = None,
         merge_alike: bool = True,
     ) -> Setting:
         """Check everything that can be checked before any work."""
         if not isinstance(model, Model):  # a caller without types
             raise InputError(f"chain: {type(model).__name__} given; CoupledChain, JointChain or Family expected")
-        verified = verify_query(query, model)
-        rejected = isinstance(verified, ReadingsComputation) and verified.evidence == "failed"
+        verified = tabulate(query, model)
         if adversary not in ADVERSARIES:
             raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARIES)}")
         checked = check_ages(ages, model.sequences)
         level, far = check_epsilon(epsilon_c), None if protect is None else check_protect(protect, model.value_table)
-        release = model, verified.costs, checked, level, adversary, progress, at_any_tick, merge_alike
-        return cls(*release, protect=far, holds_for_any=rejected)
+        release = model, verified.costs, checked, level, adversary, progress, merge_alike
+        return cls(*release, protect=far)
 
     @classmethod
     def list_all(
@@ -201,8 +190,7 @@ class Setting:
         """Why no law of the past can be relied on, so that bounds must hold for any; empty where one can."""
         if self.vantage.environment == "given" and self.model.direction == "forward":
             return "the law of the oldest reading depends on every environment before it"
-        given = self.at_any_tick and self.model.initial is not None
-        return "an initial law belongs to no tick of a plan" if given else ""
+        return ""
 
     @cached_property
     def sensitivity(self) -> float:
@@ -229,8 +217,6 @@ class Setting:
 
     def answer(self, bound: str, *, workers: int | Workers = 1) -> Leakage:
         """The leakage by one bound: the largest over the components."""
-        if self.holds_for_any:
-            return self._answer_for_any()
         values = map_components(self, Component.value, bound, workers=workers)
         order = sorted(range(len(values)), key=lambda i: -values[i].epsilon)
         worst = values[order[0]]
@@ -262,24 +248,8 @@ class Setting:
             ),
         )
 
-    def _answer_for_any(self) -> Leakage:
-        """Plain group privacy of all sequences: whatever ties the readings to the present, no release tells more."""
-        told = self.query.undivided_sensitivity(self.model.sequences) / self.query.undivided_sensitivity(1)
-        return Leakage(
-            epsilon=round_up(told * self.epsilon_c),
-            bound="group",
-            sound=True,
-            adversary=self.adversary,
-            environment=self.vantage.environment,
-            phase=self.vantage.phase,
-            protect=self.protect,
-            assumptions=("one release; all records of all sequences may change at once", self.query.assumption),
-            model=self.model.verdict,
-        )
-
     def _assumptions(self, bound: str, extra: str) -> tuple[str, ...]:
-        law = "the given initial law" if self.model.initial is not None else "the stationary law"
-        law = "the law that its environments lead to" if self.vantage != PLAIN else law
+        law = "the stationary law" if self.vantage == PLAIN else "the law that its environments lead to"
         several = bound == "exact" and len(self.components[0].members) < self.model.sequences
         texts = (
             self.model.assumption if bound != "group" else "sequences of different components are independent",

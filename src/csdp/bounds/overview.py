@@ -20,9 +20,8 @@ from csdp.bounds.lineage import lineage, require_forward
 from csdp.bounds.result import BOUNDS, UNSOUND, Leakage, as_text, chance, round_up
 from csdp.bounds.slice.bound import slice_bound
 from csdp.chain import Family, Model, certified_model
-from csdp.display import Displayed
 from csdp.errors import CsdpError, InputError
-from csdp.queries import Query
+from csdp.query_table import Query
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,7 +43,7 @@ class SequenceLeakage:
 
 
 @dataclass(frozen=True)
-class LeakageSummary(Displayed):
+class LeakageSummary:
     """How much a release tells about each sequence's present, over all sequences.
 
     `quantiles[q]`: the least leakage that at least the share q of the sequences does not pass.
@@ -200,7 +199,7 @@ def _summarise(kinds: list[_Kind], model: Model, adversary: Adversary, worst: in
 
 
 @dataclass(frozen=True)
-class LeakageTable(Displayed):
+class LeakageTable:
     """Leakages by bound; bounds that do not apply carry the reason instead."""
 
     rows: tuple[Leakage, ...]
@@ -252,7 +251,6 @@ def leakage_table(
     epsilon_c: float,
     adversary: Adversary = "informed",
     protect: float | None = None,
-    at_any_tick: bool = False,
     phase: int | None = None,
     environment: Environment | None = None,
     workers: int = 1,
@@ -269,7 +267,6 @@ def leakage_table(
         epsilon_c: the noise level.
         adversary: "informed", "uninformed" or "any".
         protect: protect only differences of present values up to this distance; None for any two values.
-        at_any_tick: use only bounds that hold for every law of the past.
         phase: the phase of the present, for a chain with a clock; by default the worst.
         environment: what the adversary knows of a hidden environment; "given" by default.
         workers: number of processes that share the independent components.
@@ -287,7 +284,6 @@ def leakage_table(
         "epsilon_c": epsilon_c,
         "adversary": adversary,
         "protect": protect,
-        "at_any_tick": at_any_tick,
         "progress": progress,
     }
     settings = Setting.list_all(model.members[0], query, phase=phase, environment=environment, **question)

@@ -15,14 +15,11 @@ from csdp.errors import InputError
 Bound = Literal[
     "exact",
     "profile",
-    "two-point",
     "loose",
-    "contraction",
     "freshness",
     "lineage",
     "slice",
     "influence",
-    "spectral",
     "group",
     "printed-loose",
     "printed-tight",
@@ -32,7 +29,7 @@ BOUNDS: tuple[str, ...] = get_args(Bound)
 #: Bounds that are formulas as printed: they can be below the truth.
 UNSOUND = ("printed-loose", "printed-tight")
 #: Sound bounds that count any two values, whatever distance is protected.
-ANY_DISTANCE = frozenset({"lineage", "slice", "spectral", "group", "swing"})
+ANY_DISTANCE = frozenset({"lineage", "slice", "group", "swing"})
 SMALLEST = math.ulp(0.0)
 _DIGITS = 44
 #: What is known of an environment, in words.

@@ -152,23 +152,13 @@ def check_names(names: Sequence[str] | None, sequences: int) -> tuple[str, ...] 
     return labels
 
 
-def check_initial(initial: Any, sequences: int, states: int, *, direction: str = "forward") -> Floats | None:
-    """A law of the oldest snapshot, read-only: joint (states**sequences,), or independent (sequences, states)."""
-    if initial is None:
-        return None
-    if direction == "backward":
+def refuse_initial(content: Mapping[str, Any]) -> None:
+    """Refuse a chain of csdp 0.2 that has a law of its oldest snapshot."""
+    if content.get("initial") is not None:
         raise InputError(
-            "initial: a backward chain gives the past from the present, so no law of the oldest snapshot can be "
-            "given; leave initial= out, or use direction='forward'"
+            "initial: a law of the oldest snapshot given; chains follow their stationary law. Make the chain again "
+            "without it"
         )
-    law = as_floats("initial", initial)
-    joint = law.ndim == 1 and law.shape[0] == states**sequences
-    if not joint and law.shape != (sequences, states):
-        raise InputError(
-            f"initial: shape {law.shape} given; a joint law has {states}**{sequences} entries, "
-            f"independent marginals have shape ({sequences}, {states})"
-        )
-    return freeze(check_rows("initial", law))
 
 
 def check_cycle(cycle: Any, environments: int, *, shared: bool = False) -> tuple[tuple[int, ...] | None, int]:
@@ -212,13 +202,6 @@ def check_switching(switching: Any, environments: int) -> Floats | None:
             f"switching: shape {rows.shape} given; ({environments}, {environments}) expected, one row for each member"
         )
     return freeze(check_rows("switching", rows))
-
-
-def check_series(series: Any) -> str | None:
-    """The name of a public series of environments."""
-    if series is not None and (not isinstance(series, str) or not series.strip()):
-        raise InputError(f"series: {series!r} given; the name of the public series of environments expected")
-    return series
 
 
 def check_alike(what: str, models: Sequence[Any]) -> None:

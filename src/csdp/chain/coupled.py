@@ -13,7 +13,7 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Indices, freeze
 from csdp.chain import checks
 from csdp.chain.model import BACKWARD_SCHEMA, Direction, Model, States
-from csdp.chain.stationary import connected_parts, count_kinds, sort_eigenvalues
+from csdp.chain.stationary import SEVERAL_LAWS, connected_parts, count_kinds, sort_eigenvalues
 from csdp.chain.steps import LocalLaw, Step, choose_step
 from csdp.errors import InputError, NoStationaryLawError
 
@@ -41,8 +41,6 @@ class CoupledChain(Model):
             (edges, m, m) in row-major order of the edges; for a dict also {(j, k): matrix}.
         values: numbers that the states carry, (m,) or (s, m); default 0..m-1. Put on a power-of-two lattice.
         names: one per sequence; default x1, x2, ...
-        initial: law of the oldest snapshot that a release reads: joint (m**s,), or independent (s, m).
-            Default: the stationary law. Forward chains only.
         direction: "forward", or "backward" where coupling and transitions lead from the present into the past.
 
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -67,7 +65,6 @@ class CoupledChain(Model):
         transitions: Any,
         values: Any = None,
         names: Sequence[str] | None = None,
-        initial: Any = None,
         *,
         direction: Direction = "forward",
     ) -> None:
@@ -78,7 +75,7 @@ class CoupledChain(Model):
         table, which = checks.read_transitions(transitions, indptr, sources)
         m = table.shape[-1]
         self._set(_indptr=indptr, _sources=sources, _weights=weights, _table=table, _which=which, direction=direction)
-        self._set_common(sequences=s, states=m, values=values, names=names, initial=initial)
+        self._set_common(sequences=s, states=m, values=values, names=names)
 
     # ---- structure -------------------------------------------------------------------------------------------
 
@@ -175,8 +172,6 @@ class CoupledChain(Model):
 
     @cached_property
     def _components(self) -> list[tuple[int, ...]]:
-        if self.initial is not None and not self.initial_factors:
-            return [tuple(range(self.sequences))]
         return connected_parts(self.sparse_coupling)
 
     def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
@@ -185,7 +180,7 @@ class CoupledChain(Model):
         Two components are of one kind where couplings, transitions and the labels of their sequences agree in order.
         """
         components = self._components
-        if self.initial is not None or len(components) == 1:
+        if len(components) == 1:
             return [(component, 1) for component in components]
         if len(components) == self.sequences:
             kinds = np.column_stack([self._which, labels])
@@ -225,17 +220,9 @@ class CoupledChain(Model):
             coupling,
             self._table[self._which[edges]],
             names=names,
-            initial=self._initial_of(chosen),
             direction=self.direction,
         )
         return chain.with_values_of(self, chosen).carrying(fit_cost=self.fit_cost, evidence=self.part_evidence(chosen))
-
-    def _initial_of(self, inside: list[int]) -> Floats | None:
-        """The initial law of some sequences."""
-        if self.initial is None or self.initial.ndim == 2:
-            return None if self.initial is None else self.initial[inside]
-        away = tuple(set(range(self.sequences)) - set(inside))
-        return np.asarray(self.initial.reshape((self.states,) * self.sequences).sum(axis=away).ravel())
 
     # ---- law ---------------------------------------------------------------------------------------------------
 
@@ -285,7 +272,7 @@ class CoupledChain(Model):
         blocks = self._q.toarray().reshape(s, m, s, m)
         reduced = np.eye(s * (m - 1)) - self._reduced_q(blocks)
         if np.linalg.cond(reduced) > 1e13:
-            raise NoStationaryLawError("the marginals have no single stationary law; give initial=")
+            raise NoStationaryLawError("the marginals have no single stationary law; " + SEVERAL_LAWS)
         others = np.linalg.solve(reduced, blocks[:, 1:, :, 0].sum(axis=2).ravel()).reshape(s, m - 1)
         law = np.maximum(np.column_stack([1.0 - others.sum(axis=1), others]), 0.0)
         # One step of the chain repairs the small entries, which a solver knows only to the size of the large ones.
@@ -305,7 +292,7 @@ class CoupledChain(Model):
             if settled and np.abs(other - marginals).max() < 1e-12:
                 return marginals
         raise NoStationaryLawError(
-            "the marginals have no single stationary law (or mix too slowly to find it); give initial="
+            "the marginals have no single stationary law (or mix too slowly to find it); " + SEVERAL_LAWS
         )
 
     def evolve(self, marginals: Any, steps: int) -> Floats:
@@ -391,7 +378,8 @@ class CoupledChain(Model):
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> CoupledChain:
         """Rebuild a chain from `to_dict`, or from plain `coupling` and `transitions` written by hand."""
-        rest: dict[str, Any] = {key: content.get(key) for key in ("values", "names", "initial")}
+        checks.refuse_initial(content)
+        rest: dict[str, Any] = {key: content.get(key) for key in ("values", "names")}
         rest["direction"] = content.get("direction", "forward")
         if "schema" in content and (content["schema"] == BACKWARD_SCHEMA) != (rest["direction"] == "backward"):
             raise InputError(f"chain: schema {content['schema']!r} does not go with direction {rest['direction']!r}")

@@ -1,4 +1,4 @@
-"""EnvironmentChain: coupled chains whose law depends on an environment, by a clock, by a series, or hidden."""
+"""EnvironmentChain: coupled chains whose law depends on an environment, by a clock, or hidden."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from csdp.chain.model import Model, States
 from csdp.chain.steps import KERNEL_STATES, ReversedStep, Step
 from csdp.errors import InputError
 
-#: How the environment of a tick becomes known: by the clock, by a public series, or not at all.
-EnvironmentKind = Literal["clock", "series", "hidden"]
+#: How the environment of a tick becomes known: by the clock, not at all, or (for certificates) as a given path.
+EnvironmentKind = Literal["clock", "hidden", "given"]
 #: Ticks that a simulation lets pass before it counts, where the long-run law is too large to draw from.
 _BURN_IN = 200
 _NOT_PROTECTED = (
@@ -49,16 +49,15 @@ class EnvironmentChain(Model):
 
     - `cycle`, a public clock: e_t = cycle[t mod H]; the phase of a tick is t mod H.
     - `switching`, a hidden Markov environment: `switching[e][e'] = Pr(e_{t+1} = e' | e_t = e)`.
-    - `series`, the name of a public series that is given with the readings and is not driven by the sequences.
 
-    A clock may be given with one of the other two, which then has G environments for each class of the clock:
-    e_t = cycle[t mod H] * G + g_t, with g_t hidden (`switching` is G x G) or the number of the series.
+    A clock may be given with a hidden environment, which then has G environments for each class of the clock:
+    e_t = cycle[t mod H] * G + g_t, with g_t hidden (`switching` is G x G).
 
     Certificates that are given the environment do not protect facts about the environment itself.
 
     Args:
-        members: CoupledChains, all forward or all backward, with the same names, states and values, and no initial law.
-        cycle: number of the member at each phase, or of its class. switching: row-stochastic. series: a name.
+        members: CoupledChains, all forward or all backward, with the same names, states and values.
+        cycle: number of the member at each phase, or of its class. switching: row-stochastic.
 
     >>> day, night = (CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.3, 0.1))
     >>> chain = EnvironmentChain([day, night], cycle=(0, 0, 1))
@@ -75,7 +74,7 @@ class EnvironmentChain(Model):
     environments: tuple[CoupledChain, ...]  #: the chain of each environment
     cycle: tuple[int, ...] | None
     switching: Floats | None
-    series: str | None
+    _is_given: bool
     #: environments that may hold at one tick given the clock: all without one, 1 with nothing but a clock
     regimes: int
 
@@ -85,16 +84,19 @@ class EnvironmentChain(Model):
         *,
         cycle: Sequence[int] | None = None,
         switching: Any = None,
-        series: str | None = None,
     ) -> None:
         environments = check_members(members)
-        if (switching is None) == (series is None) and (cycle is None or series is not None):
-            given = sum(each is not None for each in (cycle, switching, series))
+        if cycle is None and switching is None:
             raise InputError(
-                f"EnvironmentChain: {given} of cycle=, switching= and series= given; give one: a public clock, a "
-                "hidden environment, or a public series that comes with the readings; or a clock and one of the others"
+                "EnvironmentChain: neither cycle= nor switching= given; give a public clock, a hidden environment, or "
+                "both"
             )
-        first, others = environments[0], switching is not None or series is not None
+        self._make(environments, cycle, switching, given=False)
+
+    def _make(self, environments: tuple[CoupledChain, ...], cycle: Any, switching: Any, *, given: bool) -> None:
+        """Set everything; `given`: the path of the environment that is not the clock's is known."""
+        first = environments[0]
+        others = given or switching is not None
         phases, regimes = checks.check_cycle(cycle, len(environments), shared=others)
         self._set(
             environments=environments,
@@ -102,21 +104,23 @@ class EnvironmentChain(Model):
             cycle=phases,
             regimes=regimes,
             switching=checks.check_switching(switching, regimes),
-            series=checks.check_series(series),
+            _is_given=given,
         )
         if not others:
             self._set(given=", given the phase of the clock")
         else:
             self._set(given=", given the environment of every tick", not_protected=(_NOT_PROTECTED,))
-        shared = ("sequences", "states", "values", "unit", "_names", "initial")
+        shared = ("sequences", "states", "values", "unit", "_names")
         self._set(**{name: getattr(first, name) for name in shared})
 
     # ---- the environment ---------------------------------------------------------------------------------------
 
     @property
     def kind(self) -> EnvironmentKind:
-        """How the environment becomes known: "clock", "series" or "hidden"; of two, the one that is not the clock."""
-        return "hidden" if self.switching is not None else "series" if self.series is not None else "clock"
+        """How the environment becomes known; of two, the one that is not the clock."""
+        if self._is_given:
+            return "given"
+        return "clock" if self.switching is None else "hidden"
 
     @property
     def period(self) -> int:
@@ -154,8 +158,8 @@ class EnvironmentChain(Model):
     @cached_property
     def environment_law(self) -> Floats:
         """Long-run share of each environment: of the clock's phases, or of the hidden environment's ticks."""
-        if self.series is not None:
-            raise InputError("environment_law: a public series has no law; it is given with the readings")
+        if self._is_given:
+            raise InputError("environment_law: an environment that is given has no law; ask the hidden one")
         if self.switching is None:
             return freeze(np.bincount(self._clock("environment_law"), minlength=len(self.environments)) / self.period)
         return freeze(find_environment_law(self.switching))
@@ -166,7 +170,8 @@ class EnvironmentChain(Model):
 
     @cached_property
     def _given_path(self) -> EnvironmentChain:
-        known = EnvironmentChain(self.environments, cycle=self.cycle, series="environment")
+        known = EnvironmentChain.__new__(EnvironmentChain)
+        known._make(self.environments, self.cycle, None, given=True)
         return known.carrying(fit_cost=self.fit_cost, evidence=self.derived_evidence)
 
     @cached_property
@@ -303,10 +308,8 @@ class EnvironmentChain(Model):
         return states[ends:-ends]
 
     def _draw_environments(self, count: int, first: int, random: np.random.Generator) -> Indices:
-        if self.series is not None:
-            raise InputError(
-                f"simulate: the environment is the public series {self.series!r}; use simulate_given(environments, ...)"
-            )
+        if self._is_given:
+            raise InputError("simulate: the environment is given; use simulate_given(environments, ...)")
         classes = np.zeros(count, dtype=np.intp)
         if self.cycle is not None:
             classes = np.asarray(self.cycle, dtype=np.intp)[(first + np.arange(count)) % self.period]
@@ -340,8 +343,9 @@ class EnvironmentChain(Model):
             raise InputError("subchain: a hidden environment ties its sequences together; take all of them")
         known: dict[tuple[int, ...], EnvironmentChain] = self.__dict__.setdefault("_subchains", {})
         if inside not in known:  # every accountant of a search asks for them again
-            chains = (chain.subchain(inside) for chain in self.environments)
-            part = EnvironmentChain(chains, cycle=self.cycle, series=self.series)
+            chains = check_members(chain.subchain(inside) for chain in self.environments)
+            part = EnvironmentChain.__new__(EnvironmentChain)
+            part._make(chains, self.cycle, None, given=self._is_given)
             known[inside] = part.carrying(fit_cost=self.fit_cost, evidence=self.part_evidence(inside))
         return known[inside]
 
@@ -377,10 +381,6 @@ class EnvironmentChain(Model):
         """Refused: the step depends on the environment."""
         self._refuse_one_kernel()
 
-    def with_initial(self, law: npt.ArrayLike | None) -> NoReturn:
-        """Refused: the law of the oldest snapshot depends on the environment."""
-        self._refuse_one_kernel()
-
     def _own_kernel(self) -> NoReturn:
         self._refuse_one_kernel()
 
@@ -398,7 +398,7 @@ class EnvironmentChain(Model):
     def digest(self) -> str:
         """SHA-256 of the content."""
         hasher = hashlib.sha256("|".join([self.schema, *(chain.digest for chain in self.environments)]).encode())
-        hasher.update(repr((self.kind, self.cycle, self.series)).encode())
+        hasher.update(repr((self.kind, self.cycle, None)).encode())
         hasher.update(b"" if self.switching is None else self.switching.astype("<f8").tobytes())
         return self._finish_digest(hasher)
 
@@ -407,13 +407,12 @@ class EnvironmentChain(Model):
         return self.schema
 
     def _law_content(self) -> dict[str, Any]:
-        shared = ("values", "names", "initial")
+        shared = ("values", "names")
         members = [chain.to_dict() for chain in self.environments]
         return {
             "environments": [{k: v for k, v in member.items() if k not in shared} for member in members],
             "cycle": None if self.cycle is None else list(self.cycle),
             "switching": None if self.switching is None else self.switching.tolist(),
-            "series": self.series,
         }
 
     @classmethod
@@ -422,8 +421,12 @@ class EnvironmentChain(Model):
         shared = {"values": content.get("values"), "names": content.get("names")}
         try:
             members = [CoupledChain.from_dict({**member, **shared}) for member in content["environments"]]
-            how = {key: content.get(key) for key in ("cycle", "switching", "series")}
-            return cls(members, **how)._restore_fit(content)
+            if content.get("series") is not None:
+                raise InputError(
+                    f"chain: it follows the public series {content['series']!r}, which is not followed any more; fit a "
+                    "clock or a hidden environment instead"
+                )
+            return cls(members, cycle=content.get("cycle"), switching=content.get("switching"))._restore_fit(content)
         except InputError:
             raise
         except (KeyError, TypeError, ValueError) as error:
@@ -436,19 +439,20 @@ class EnvironmentChain(Model):
             "fit_cost": self.fit_cost,
             "evidence": self.evidence,
         }
-        how = {"cycle": self.cycle, "switching": self.switching, "series": self.series}
+        how = {"cycle": self.cycle, "switching": self.switching, "given": self._is_given}
         return {"environments": self.environments, "how": how, "carried": carried}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        chain = EnvironmentChain(state["environments"], **state["how"]).carrying(**state["carried"])
-        self.__dict__.update(chain.__dict__)
+        chain = EnvironmentChain.__new__(EnvironmentChain)
+        chain._make(state["environments"], **state["how"])
+        self.__dict__.update(chain.carrying(**state["carried"]).__dict__)
 
     @property
     def _kind_text(self) -> str:
         clock = "" if self.cycle is None else f"by a clock of {len(self.cycle)} ticks"
         if self.kind == "clock":
             return clock
-        other = "hidden" if self.series is None else f"the public series {self.series!r}"
+        other = "given" if self._is_given else "hidden"
         return f"{clock} and {other}" if clock else other
 
     def __repr__(self) -> str:

@@ -201,8 +201,6 @@ def check_members(members: Iterable[CoupledChain]) -> tuple[CoupledChain, ...]:
     for chain in chains:
         if not isinstance(chain, CoupledChain):
             raise InputError(f"EnvironmentChain: {type(chain).__name__} given; members are CoupledChain")
-        if chain.initial is not None:
-            raise InputError("EnvironmentChain: a member with an initial law given; leave initial= out")
         if chain.family is not None or chain.fit_cost is not None:
             raise InputError(
                 "EnvironmentChain: a fitted member that carries a family or a cost given; make the environment chain "

@@ -15,14 +15,13 @@ from csdp.chain.coupled import is_backward
 from csdp.chain.files import model_from_dict
 from csdp.chain.influence_family import InfluenceFamily
 from csdp.chain.model import Model
-from csdp.display import Displayed
 from csdp.errors import InputError
 
 #: What the members of a family have in common, written once.
 _SHARED = ("values", "names")
 
 
-class Family(Displayed):
+class Family:
     """Models that might be true (the paper's Lambda); leakage over a family is the largest over its members.
 
     `members` and `plausible` are those of a `Model`, so that whatever takes a model can take a family.
@@ -134,7 +133,7 @@ class FitRecord:
     counts the free numbers of the model. `held_out` are the log-likelihoods per tick of both directions of time on
     readings that were set aside, where the data chose between them. `confidence` is that of the limits of a
     family at once (`ensemble_method` "limits", no further chains). `environment` says where the environment comes from
-    (clock, series, hidden), `environments` how many there are, `shrinkage` how many transitions of the common chain
+    (clock, hidden), `environments` how many there are, `shrinkage` how many transitions of the common chain
     each of them got; `gains` are (chain, nats per tick that it gained over independent chains on readings that were set
     aside, standard error) for every chain that was compared. `readings_check` says what the readings behind the states
     showed (`csdp.check_readings`; None where they were not public or not given), `finer_states` how many states were
@@ -152,7 +151,6 @@ class FitRecord:
     path: tuple[float, ...] = ()
     iterations: int = 0
     converged: bool = True
-    restarts: int = 1
     smoothing: float = 0.0
     neighbours: int = 0
     screened: bool = False
@@ -162,7 +160,6 @@ class FitRecord:
     public: bool = False
     ensemble: int = 0
     ensemble_method: str | None = None
-    seed: int = 0
     warnings: tuple[str, ...] = ()
     direction: str = "forward"
     held_out: tuple[tuple[str, float], ...] = ()
@@ -170,7 +167,6 @@ class FitRecord:
     environment: str | None = None
     environments: int = 0
     shrinkage: float = 0.0
-    kernel: str = "free"
     gains: tuple[tuple[str, float, float], ...] = ()
     readings_check: str | None = None
     finer_states: int = 0
@@ -201,6 +197,7 @@ class FitRecord:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
         """Rebuild from `to_dict`; unknown keys are refused."""
+        content = {key: value for key, value in content.items() if key not in _RETIRED}
         unknown = sorted(set(content) - {field.name for field in fields(cls)})
         if unknown or not {"method", "observations"} <= set(content):
             reason = f"unknown {unknown[0]!r}" if unknown else "no method or observations"
@@ -213,12 +210,13 @@ class FitRecord:
         return cls(**values)
 
 
+#: Fields that records of csdp 0.2 have besides; they change nothing that is certified, and are not read.
+_RETIRED = frozenset({"restarts", "seed", "kernel"})
 #: Fields of a `FitRecord` that are not written while they say nothing.
 _LATER: dict[str, Any] = {
     "environment": None,
     "environments": 0,
     "shrinkage": 0.0,
-    "kernel": "free",
     "gains": [],
     "readings_check": None,
     "finer_states": 0,

@@ -90,7 +90,6 @@ class InfluenceFamily(Model):
             states=m,
             values=point.values,
             unit=point.unit,
-            initial=None,
             _fit_cost=point.fit_cost,
             evidence=point.derived_evidence,
             _names=point._names,

@@ -24,7 +24,7 @@ class JointChain(Model):
     Args:
         kernel: (m**s, m**s), row-stochastic; snapshots numbered with the first sequence most significant.
         states: m. sequences: s.
-        values, names, initial: as for CoupledChain.
+        values, names: as for CoupledChain.
 
     Every bound that does not need the coupled form works on it (all but `lineage`).
 
@@ -44,7 +44,6 @@ class JointChain(Model):
         sequences: int,
         values: Any = None,
         names: Sequence[str] | None = None,
-        initial: Any = None,
     ) -> None:
         if states < 2 or sequences < 1:
             raise InputError(f"states={states}, sequences={sequences} given; at least 2 states and 1 sequence")
@@ -60,7 +59,7 @@ class JointChain(Model):
         if rows.shape != (size, size):
             raise InputError(f"kernel: shape {rows.shape} given; ({size}, {size}) = {states}**{sequences} expected")
         self._set(_kernel=freeze(checks.check_rows("kernel", rows)))
-        self._set_common(sequences=sequences, states=states, values=values, names=names, initial=initial)
+        self._set_common(sequences=sequences, states=states, values=values, names=names)
 
     @cached_property
     def own_step(self) -> Step:
@@ -115,6 +114,7 @@ class JointChain(Model):
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> JointChain:
         """Rebuild a chain from `to_dict`."""
+        checks.refuse_initial(content)
         try:
             return cls(
                 content["kernel"],
@@ -122,7 +122,6 @@ class JointChain(Model):
                 sequences=int(content["sequences"]),
                 values=content.get("values"),
                 names=content.get("names"),
-                initial=content.get("initial"),
             )._restore_fit(content)
         except InputError:
             raise

@@ -48,7 +48,6 @@ class Model(ABC, Displayed):
     states: int
     values: Floats  #: (m,), or (s, m) where sequences carry different values
     unit: float  #: every value is a multiple of this power of two
-    initial: Floats | None
     #: how it was fitted; None if it was written by hand. Not in the digest: it changes nothing that is certified
     fitted: FitRecord | None = None
     #: what a public past showed of it; part of the digest
@@ -69,9 +68,7 @@ class Model(ABC, Displayed):
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen; make a new one to change {name!r}")
 
-    def _set_common(
-        self, *, sequences: int, states: int, values: Any, names: Sequence[str] | None, initial: Any
-    ) -> None:
+    def _set_common(self, *, sequences: int, states: int, values: Any, names: Sequence[str] | None) -> None:
         table, unit = checks.lattice_values(values, sequences, states)
         self._set(
             sequences=sequences,
@@ -79,7 +76,6 @@ class Model(ABC, Displayed):
             values=freeze(table),
             unit=unit,
             _names=checks.check_names(names, sequences),
-            initial=checks.check_initial(initial, sequences, states, direction=self.direction),
         )
 
     # ---- defined by each model ---------------------------------------------------------------------------------
@@ -233,14 +229,6 @@ class Model(ABC, Displayed):
         evidence = self.derived_evidence
         return None if evidence is None else evidence.part(members)
 
-    def with_initial(self, law: npt.ArrayLike | None) -> Self:
-        """The same kernel, values and names under another law of the oldest snapshot, with cost and evidence."""
-        copy = self.carrying(fit_cost=self.fit_cost, evidence=self.derived_evidence)
-        for name in ("initial_factors", "_components"):  # what is known of them is known of the law before
-            copy.__dict__.pop(name, None)
-        copy._set(initial=checks.check_initial(law, self.sequences, self.states, direction=self.direction))
-        return copy
-
     def with_values_of(self, model: Model, members: Sequence[int]) -> Self:
         """The same law with the values of some sequences of another model, on its lattice; they may all be equal."""
         copy = self.carrying(fit_cost=self.fit_cost, evidence=self.derived_evidence)
@@ -252,7 +240,6 @@ class Model(ABC, Displayed):
     def _finish_digest(self, hasher: hashlib._Hash) -> str:
         """Digest of the law and of what a fit left that certificates rest on; the law's own where there was no fit."""
         hasher.update(json.dumps(self._names).encode())
-        hasher.update(b"" if self.initial is None else self.initial.astype("<f8").tobytes())
         law = hasher.hexdigest()
         if self.fit_cost is None and self.family is None and self.evidence is None:
             return law
@@ -307,18 +294,6 @@ class Model(ABC, Displayed):
         return np.broadcast_to(self.values, (self.sequences, self.states))
 
     @cached_property
-    def initial_factors(self) -> bool:
-        """Whether the initial law makes the sequences independent (True also where there is none)."""
-        if self.initial is None or self.initial.ndim == 2 or self.sequences == 1:
-            return True
-        joint = self.initial.reshape((self.states,) * self.sequences)
-        return bool(
-            np.allclose(
-                joint, stationary.product_law(stationary.margins(joint)).reshape(joint.shape), rtol=1e-12, atol=0
-            )
-        )
-
-    @cached_property
     def step(self) -> Step:
         """How the joint law is pushed one step forward in time."""
         if self.direction == "forward":
@@ -360,32 +335,19 @@ class Model(ABC, Displayed):
         )
         return freeze(law), error
 
-    def oldest_law(self, age: int = 0) -> tuple[Floats, float]:
-        """Law of the oldest snapshot that a release reads (initial or stationary), and its relative error.
-
-        The same whatever its age is.
-        """
-        if self.initial is None:
-            return self.stationary_with_error
-        self.refuse_large()
-        return (self.initial if self.initial.ndim == 1 else stationary.product_law(self.initial)), 0.0
-
     # ---- seen from one tick: see csdp.chain.views ----------------------------------------------------------------
 
     copies: ClassVar[int] = 1
-    law_at = oldest_law
-    is_stationary = property(lambda self: self.initial is None, doc="Whether the law stays the same.")
+    is_stationary: ClassVar[bool] = True  #: whether the law stays the same
     step_depth = property(lambda self: self.step.depth, doc="How much rounding one step adds.")
+
+    def law_at(self, age: int) -> tuple[Floats, float]:
+        """The stationary law, whatever the age, and its relative error."""
+        return self.stationary_with_error
 
     def step_to(self, age: int) -> Step:
         """The step forward in time that leads to a snapshot of this age: the same for all."""
         return self.step
-
-    def with_full_past(self) -> Self:
-        """The same kernel with a past law that gives every snapshot some weight; backward chains need none."""
-        if self.direction == "backward" or (self.initial is None and (self.stationary() > 0).all()):
-            return self
-        return self.with_initial(np.full(self.size, 1.0 / self.size))
 
     def spectrum(self) -> tuple[tuple[complex, ...], float]:
         """Eigenvalues, largest first, and the factor by which differences between laws shrink in one step."""
@@ -409,8 +371,8 @@ class Model(ABC, Displayed):
     def simulate(self, steps: int, *, seed: int, burn_in: int = 200) -> States:
         """Snapshots (steps, s) of small integers, drawn from the model; memory of the output plus a constant.
 
-        Starts from the initial law where there is one, else from the stationary law: exactly for small models,
-        otherwise from independent stationary marginals followed by `burn_in` steps that are thrown away.
+        Starts from the stationary law: exactly for small models, otherwise from independent stationary marginals
+        followed by `burn_in` steps that are thrown away.
 
         >>> from csdp import CoupledChain
         >>> CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]).simulate(5, seed=1).shape
@@ -439,7 +401,6 @@ class Model(ABC, Displayed):
             **self._law_content(),
             "values": self.values.tolist(),
             "names": None if self._names is None else list(self._names),
-            "initial": None if self.initial is None else self.initial.tolist(),
             **self._fit_content(),
         }
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 ELIMINATION_STATES = 512
 #: Up to this many states a kernel with zeros is searched for closed classes.
 CLASSES_STATES = 4096
+#: What to do with a model that has no single stationary law.
+SEVERAL_LAWS = "smooth the transitions, so that every snapshot can follow every other in some number of steps"
 _UNIT = np.finfo(np.float64).eps / 2
 
 
@@ -90,8 +92,7 @@ def stationary_law(step: Step, *, start: Floats, positive: bool, kernel: Callabl
         classes = [np.arange(size)] if positive else closed_classes(dense)
         if len(classes) > 1:
             raise NoStationaryLawError(
-                f"the chain has {len(classes)} closed classes and so several stationary laws; "
-                "give initial=, the law of the oldest snapshot that a release reads"
+                f"the chain has {len(classes)} closed classes and so several stationary laws; " + SEVERAL_LAWS
             )
         inside = classes[0]
         law = np.zeros(size)
@@ -105,7 +106,7 @@ def stationary_law(step: Step, *, start: Floats, positive: bool, kernel: Callabl
     if not positive:
         raise NoStationaryLawError(
             f"a chain of {size} joint states with zero transition probabilities: that its stationary law is unique "
-            "cannot be checked; give initial=, or smooth the transitions"
+            "cannot be checked; " + SEVERAL_LAWS
         )
     return _iterate(step, start)
 
@@ -127,7 +128,7 @@ def _iterate(step: Step, start: Floats) -> tuple[Floats, float]:
         if not leapt and n >= 12 and np.log(1e-15 / change) / np.log(rate) > 60:
             law, leapt, last = _leap(step, law), True, np.inf
     raise CsdpError(
-        f"the stationary law of {law.size} joint states did not settle (relative change {last:.2g}); give initial="
+        f"the stationary law of {law.size} joint states did not settle (relative change {last:.2g}); " + SEVERAL_LAWS
     )
 
 
@@ -189,7 +190,7 @@ class ChainSummary:
         table.add_row("components", f"{len(self.components)} (sizes {sizes})")
         table.add_row("primitive", {True: "yes", False: "no", None: "too large to decide"}[self.primitive])
         if self.marginals is None:
-            table.add_row("stationary marginals", "several stationary laws: give initial=")
+            table.add_row("stationary marginals", "several stationary laws")
         else:
             for i, row in enumerate(self.marginals[:8]):
                 table.add_row(f"stationary law of sequence {i + 1}", ", ".join(f"{p:.4g}" for p in row))
@@ -266,15 +267,15 @@ def margins(joint: Floats) -> Floats:
 
 
 def draw_snapshot(model: Model, random: np.random.Generator, *, burn_in: int) -> Any:
-    """A snapshot of small integers from the initial or stationary law; of large models after `burn_in` steps."""
+    """A snapshot of small integers from the stationary law; of large models after `burn_in` steps."""
     kind: Any = np.int8 if model.states <= 127 else np.int16
-    if model.size <= KERNEL_STATES and (model.initial is None or model.initial.ndim == 1):
-        law = model.oldest_law()[0]
+    if model.size <= KERNEL_STATES:
+        law = model.stationary()
         number = int(np.searchsorted(np.cumsum(law), random.random() * law.sum(), side="right"))
         number = min(number, model.size - 1)
         return np.array(np.unravel_index(number, (model.states,) * model.sequences)).astype(kind)
-    cumulative = np.cumsum(model.marginals() if model.initial is None else model.initial, axis=1)[:, :-1]
+    cumulative = np.cumsum(model.marginals(), axis=1)[:, :-1]
     snapshot = (random.random(model.sequences)[:, None] >= cumulative).sum(axis=1).astype(kind)
-    for _ in range(burn_in if model.initial is None else 0):
+    for _ in range(burn_in):
         snapshot = model.advance(snapshot, random.random(model.sequences))
     return snapshot

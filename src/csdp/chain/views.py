@@ -55,13 +55,10 @@ class View(Hashable, Protocol):
     def step_to(self, age: int) -> Step:
         """The step forward in time that leads to this age."""
 
-    def with_full_past(self) -> View:
-        """The same steps from a past of which every snapshot has some weight."""
-
 
 def has_long_run(model: Model) -> bool:
-    """Whether laws of the long run exist, as errors and searched plans need them: not under a public series."""
-    return not isinstance(model, EnvironmentChain) or model.series is None
+    """Whether laws of the long run exist, as errors and searched plans need them: not if the environment is given."""
+    return not isinstance(model, EnvironmentChain) or model.kind != "given"
 
 
 def long_run_views(model: Model, phase: int | None = None) -> list[tuple[View, slice]]:
@@ -74,9 +71,8 @@ def long_run_views(model: Model, phase: int | None = None) -> list[tuple[View, s
         return [(model, slice(None))]
     if not has_long_run(model):
         raise InputError(
-            f"the public series {model.series!r} has no law, so there is no long run: error and plans need a clock or "
-            "a hidden environment (environment='clock' or environment='hidden' of a fit); leakage and certificates do "
-            "not"
+            "an environment that is given has no law, so there is no long run: ask the chain with its clock or hidden "
+            "environment"
         )
     if model.kind == "hidden":
         regimes = slice(None) if phase is None else slice(phase * model.regimes, (phase + 1) * model.regimes)
@@ -108,21 +104,14 @@ class _EnvironmentView:
 class ClockView(_EnvironmentView):
     """A chain under a clock, seen from a tick of one phase."""
 
-    def __init__(self, chain: EnvironmentChain, phase: int, *, full_past: bool = False) -> None:
+    def __init__(self, chain: EnvironmentChain, phase: int) -> None:
         super().__init__(chain)
         chain.at_phase(phase)
         self.phase = phase
-        self._full_past = full_past and chain.direction == "forward"
         self._steps: dict[int, Step] = {}
 
-    def with_full_past(self) -> ClockView:
-        """The same steps from a past that is spread evenly; backward members give the past from the present."""
-        return ClockView(self.chain, self.phase, full_past=True)
-
     def law_at(self, age: int) -> tuple[Floats, float]:
-        """The periodic law of that phase; even where the past is to be full."""
-        if self._full_past:
-            return np.full(self.size, 1.0 / self.size), 0.0
+        """The periodic law of that phase."""
         laws, error = self.chain.periodic_with_error
         return laws[(self.phase - age) % len(laws)], error
 
@@ -161,10 +150,6 @@ class PathView(_EnvironmentView):
         self._start = laws[-1]
         self._steps = [ReversedStep(step, laws[age], laws[age + 1]) for age, step in enumerate(steps)]
 
-    def with_full_past(self) -> PathView:
-        """The same steps from a past that is spread evenly."""
-        return PathView(self.chain, self._path)
-
     def law_at(self, age: int) -> tuple[Floats, float]:
         """The law where the path begins; `age` is its length."""
         return self._start, (len(self._path) + 1) * (self.step_depth + 2) * float(np.finfo(np.float64).eps) + 1e-13
@@ -189,10 +174,6 @@ class JointView(_EnvironmentView):
     def refuse_large(self) -> None:
         """TooLargeError where the joint law has too many entries to be made."""
         self.chain.refuse_large_joint()
-
-    def with_full_past(self) -> JointView:
-        """The view itself: what an adversary believes of the environment is part of the law."""
-        return self
 
     def law_at(self, age: int) -> tuple[Floats, float]:
         """The long-run law, whatever the age."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 from fractions import Fraction
 from math import exp, expm1, prod
 from operator import index
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from csdp.arrays import Ints
 from csdp.errors import InputError
@@ -23,7 +22,6 @@ from csdp.noise.randomness import Randomness
 __all__ = [
     "ENDLESS",
     "Randomness",
-    "indexed_noise",
     "prepare_draws",
     "simulate_noise",
     "two_sided_geometric",
@@ -34,9 +32,6 @@ Scale = float | Fraction
 """A scale in grid units: floats are taken exactly as they are, fractions avoid even the last rounding."""
 
 _SMALLEST, _LARGEST = 1e-9, 1e9
-#: Indices that share one stream of the cipher. A stream is always drawn whole, so what an index gets depends on nothing
-#: but the key and itself: not on which others a worker holds, nor on their order.
-INDICES_PER_STREAM = 4096
 #: Single draws that take as long as loading the compiled loops does; and a number for draws that have no end.
 _MANY_DRAWS, ENDLESS = 2000, 2**63
 
@@ -83,30 +78,6 @@ def prepare_draws(count: int) -> None:
     """Load the compiled loops where so many draws follow, one after the other, that it pays; the law stays the same."""
     if count >= _MANY_DRAWS:
         compiled_engine()
-
-
-def indexed_noise(scale: Fraction, indices: NDArray[Any], key: bytes) -> Ints:
-    """Two-sided geometric integers, one for each index; index i gets place i % 4096 of stream i // 4096 of the key.
-
-    Guarantee: over a uniform key the values of distinct indices are independent and exactly of the law of
-    `two_sided_geometric`; a repeated index gets the same value. A key belongs to one release and is never stored.
-
-    >>> key = bytes(range(32))  # for show: a real key comes from os.urandom
-    >>> whole = indexed_noise(Fraction(1000), np.arange(10_000), key)
-    >>> bool((indexed_noise(Fraction(1000), np.array([9_999, 5]), key) == whole[[9_999, 5]]).all())
-    True
-    """
-    places = np.asarray(indices)
-    if places.ndim != 1 or not np.issubdtype(places.dtype, np.integer) or (places.size and places.min() < 0):
-        raise InputError("noise: indices are whole numbers, 0 or more, in one row")
-    blocks = places // INDICES_PER_STREAM
-    out = np.empty(places.size, dtype=np.int64)
-    order = np.argsort(blocks, kind="stable")
-    distinct, starts = np.unique(blocks[order], return_index=True)
-    for block, cells in zip(distinct.tolist(), np.split(order, starts)[1:], strict=True):
-        words = Randomness.from_key(key, stream=block).words()
-        out[cells] = draw(scale, INDICES_PER_STREAM, words)[places[cells] % INDICES_PER_STREAM]
-    return out
 
 
 def variance(scale: Scale) -> float:

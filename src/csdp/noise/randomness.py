@@ -126,12 +126,6 @@ class Randomness:
             raise InputError("this stream has given all its 2**32 draws; go on with another stream or key")
         return Words(self._key, (self._stream << 80) | (draw << 48))
 
-    def key(self) -> bytes:
-        """Return a new key for one release, such as `indexed_noise` takes; as good, or as unsafe, as this source."""
-        words = np.empty(4, np.uint64)
-        self.words().fill(words)
-        return words.tobytes()
-
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a source of randomness is not copied: the copy would repeat its noise")
 
