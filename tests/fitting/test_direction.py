@@ -52,7 +52,7 @@ def test_private_fits_run_in_either_direction_and_cannot_choose():
 
 def test_bad_directions_are_refused():
     states = chain_of("forward").simulate(100, seed=1)
-    with pytest.raises(InputError, match="direction: 'both' given; 'forward', 'backward' or 'auto'"):
+    with pytest.raises(InputError, match="direction: 'both' given; one of 'forward', 'backward', 'auto' is allowed"):
         csdp.fit(states, public=True, direction="both")
     with pytest.raises(InputError, match="a joint chain is the same process"):
         csdp.fit(states, public=True, direction="backward", method="joint")

@@ -9,7 +9,7 @@ import pytest
 
 import csdp
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting.environment_prediction import add_environments, predict
+from csdp.fitting.prediction import add_environments, predict
 from csdp.fitting.sample import read_sample
 from fitting.systems import random_chain
 
@@ -105,7 +105,7 @@ def test_the_error_of_a_fit_is_no_drift(method, ensemble):
 
 
 def test_the_impossible_is_an_alarm_at_once():
-    still = csdp.CoupledChain([[1.0]], np.eye(2), initial=[[0.5, 0.5]])
+    still = csdp.CoupledChain([[1.0]], [[1.0, 0.0], [0.5, 0.5]])
     check = watch(still)
     assert not check.update([0]).alarm
     assert not check.update([0]).alarm
@@ -181,9 +181,7 @@ def test_wrong_calls():
 WATCHED = {
     "clock": {"cycle": (0, 1, 1)},
     "hidden": {"switching": [[0.9, 0.1], [0.2, 0.8]]},
-    "series": {"series": "weather"},
     "clock and hidden": {"cycle": (0, 1, 1), "switching": [[0.9, 0.1], [0.2, 0.8]]},
-    "clock and series": {"cycle": (0, 1, 1), "series": "weather"},
 }
 
 
@@ -198,23 +196,15 @@ def backward_environments(laws, how):
 def test_backward_chains_with_environments_are_read_from_the_last_row_back(kind):
     chain = backward_environments(((0.1, 0.5), (0.5, 0.1)), WATCHED[kind])
     other = backward_environments(((0.5, 0.5), (0.6, 0.4)), WATCHED[kind])
-    told = np.random.default_rng(1).integers(0, 2, 700) if chain.series else None
-
-    def draw(drawn):
-        if told is None:
-            return drawn.simulate(700, seed=3)
-        classes = 0 if drawn.cycle is None else 2 * np.asarray(drawn.cycle)[np.arange(700) % 3]
-        return drawn.simulate_given((told + classes).tolist(), seed=3)
-
-    states = draw(chain)
-    found = csdp.drift(chain, states, environment=told, public=True)
+    states = chain.simulate(700, seed=3)
+    found = csdp.drift(chain, states, public=True)
     assert not found.drifted
     # Each row backwards is predicted as the chain says, environments included: by another program, that of the fits.
-    sample = add_environments(chain, read_sample(states, states=2), np.arange(700), told)
+    sample = add_environments(chain, read_sample(states, states=2), np.arange(700))
     prediction = predict(chain, sample)
     scores = np.array([prediction.scores(target)[0] for target in range(3)])
     assert found.log_likelihood == pytest.approx(scores.mean(), abs=1e-9)
-    changed = np.concatenate([states[:350], draw(other)[350:]])
-    assert csdp.drift(chain, changed, environment=told, public=True).at >= 350
+    changed = np.concatenate([states[:350], other.simulate(700, seed=3)[350:]])
+    assert csdp.drift(chain, changed, public=True).at >= 350
     with pytest.raises(InputError, match=r"use csdp\.drift"):
         csdp.DriftCheck(chain, public=True)

@@ -81,15 +81,9 @@ def test_values_of_a_panel_become_those_of_the_chain():
         (None, {}, "a dataframe expected"),
         (np.array([[0, -1], [-1, 1], [0, -1]]), {}, "fill the gaps"),
         (STATES, {"method": "guess"}, "method"),
-        (STATES, {"smoothing": -1.0}, "smoothing"),
-        (STATES, {"smoothing": float("nan")}, "smoothing"),
-        (STATES, {"tolerance": "small"}, "tolerance"),
-        (STATES, {"restarts": 0}, "restarts"),
-        (STATES, {"max_iterations": 0}, "max_iterations"),
+        (STATES, {"method": "joint", "epsilon": 1.0, "public": False}, "leave method= out"),
         (STATES, {"ensemble": -1}, "ensemble"),
         (STATES, {"ensemble": 2.5}, "ensemble"),
-        (STATES, {"seed": -1}, "seed"),
-        (STATES, {"ensemble_method": "magic"}, "ensemble_method"),
     ],
 )
 def test_bad_input_is_refused(data, settings, told):
@@ -128,7 +122,7 @@ def test_too_many_joint_states():
         fitted(np.zeros((9, 11), int), method="joint")
 
 
-@pytest.mark.parametrize("method", ["em", "ching", "counts", "moments", "joint"])
+@pytest.mark.parametrize("method", ["em", "joint"])
 def test_two_ticks_and_one_sequence_are_enough_to_be_fitted(method):
     chain = fitted(np.array([[0], [1]]), method=method)
     assert chain.sequences == 1

@@ -8,9 +8,8 @@ import pytest
 import csdp
 from csdp.accountant import Accountant
 from csdp.chain.influence_family import influence_limits
-from csdp.errors import InputError
-from csdp.fitting.families import _SupportFunction, confidence_limits, first_part
-from csdp.fitting.pairs import graph_of_pairs
+from csdp.fitting.graph import graph_of_pairs
+from csdp.fitting.limits import _SupportFunction, confidence_limits, first_part
 from csdp.fitting.sample import read_sample
 
 from bounds.test_influence import ring  # isort: skip
@@ -24,9 +23,7 @@ def neighbours_of_ring(size):
 def limits_of(chain, states, pairs, *, confidence, screened=False):
     readings = read_sample(states, states=chain.states).in_direction("backward")
     graph = graph_of_pairs(pairs, chain.sequences)
-    return graph, confidence_limits(
-        readings, graph, screened=screened, confidence=confidence, smoothing=0.5, progress=lambda *_: None
-    )
+    return graph, confidence_limits(readings, graph, screened=screened, confidence=confidence, progress=lambda *_: None)
 
 
 def is_covered(chain, states, pairs, *, confidence):
@@ -110,12 +107,13 @@ def test_the_search_finds_the_largest_value_on_the_set():
 def test_what_was_never_seen_stays_possible():
     """A sequence that never moved: it may still move, and nothing is known about the other state."""
     states = np.zeros((300, 1), dtype=int)
-    chain = csdp.fit(states, states=2, public=True, direction="backward", ensemble_method="limits")
-    family = chain.family
-    assert family.gains[0, 0, 1].tolist() == [1.0, 1.0]
-    assert family.bases[0, 1].tolist() == [0.0, 0.0]
-    assert 0.9 < family.bases[0, 0, 0] < 1.0
-    assert family.bases[0, 0, 1] == 0.0
+    readings = read_sample(states, states=2).in_direction("backward")
+    graph = graph_of_pairs(np.empty((0, 2), dtype=int), 1)
+    gains, bases = confidence_limits(readings, graph, screened=False, confidence=0.95, progress=lambda *_: None)
+    assert gains[0, 0, 1].tolist() == [1.0, 1.0]
+    assert bases[0, 1].tolist() == [0.0, 0.0]
+    assert 0.9 < bases[0, 0, 0] < 1.0
+    assert bases[0, 0, 1] == 0.0
 
 
 def test_missing_readings_and_many_sources_widen_but_do_not_break():
@@ -171,7 +169,6 @@ def test_the_graph_is_chosen_on_readings_that_the_limits_do_not_use():
         {"direction": "forward"},
         {"direction": "backward", "states": 2, "epsilon": 1.0, "public": False},
         {"direction": "backward", "neighbours": 0},
-        {"direction": "backward", "ensemble_method": "bootstrap"},
     ],
 )
 def test_other_fits_keep_the_ensemble(settings):
@@ -180,20 +177,3 @@ def test_other_fits_keep_the_ensemble(settings):
     assert isinstance(chain.family, csdp.Family)
     assert len(chain.family) == 3
     assert chain.fitted.confidence is None
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"direction": "forward"}, "direction='backward'"),
-        ({"method": "joint"}, "direction='backward'"),
-        ({"direction": "backward", "epsilon": 1.0, "public": False}, "with epsilon"),
-        ({"direction": "backward", "states": 9}, "at most 8 states"),
-        ({"direction": "backward", "confidence": 1.0}, "confidence"),
-        ({"direction": "backward", "confidence": "high"}, "confidence"),
-    ],
-)
-def test_limits_are_refused_where_they_do_not_hold(settings, words):
-    states = np.random.default_rng(1).integers(2, size=(60, 2))
-    with pytest.raises(InputError, match=words):
-        csdp.fit(states, **{"public": True, "states": 2, "ensemble_method": "limits", **settings})

@@ -7,8 +7,8 @@ import pytest
 
 import csdp
 from csdp.errors import InputError
-from csdp.fitting.fit_checks import TOGETHER_COLUMNS
-from csdp.fitting.pairs import (
+from csdp.fitting.checks import TOGETHER_COLUMNS
+from csdp.fitting.graph import (
     complete_graph,
     graph_of_pairs,
     mutual_information,
@@ -108,7 +108,7 @@ def test_many_sequences(s):
 
     states = ring(s, 1000, 5)
     tracemalloc.start()
-    chain = csdp.fit(states, states=2, public=True, neighbours=4, ensemble=1, max_iterations=200, tolerance=1e-5)
+    chain = csdp.fit(states, states=2, public=True, neighbours=4, ensemble=1)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert chain.edges == s * 5

@@ -1,4 +1,4 @@
-"""Quality and drift of chains with environments: the right one passes, one without them fails; hubs are named."""
+"""Quality and drift of chains with environments: the right one passes, one without them fails."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 
 import csdp
 from csdp.errors import InputError
-from csdp.fitting.environment_prediction import EnvironmentPrediction, add_environments
-from csdp.fitting.fit_checks import find_hubs
+from csdp.fitting.prediction import EnvironmentPrediction, add_environments
 from csdp.fitting.sample import read_sample
 
 SWITCHING = [[0.9, 0.1], [0.2, 0.8]]
@@ -22,16 +21,8 @@ def members(direction="forward", s=3, calm=(0.05, 0.5), storm=(0.5, 0.05)):
 
 
 def environment_chain(kind, direction="forward", **settings):
-    how = {"hidden": {"switching": SWITCHING}, "clock": {"cycle": (0, 0, 1)}, "series": {"series": "weather"}}[kind]
+    how = {"hidden": {"switching": SWITCHING}, "clock": {"cycle": (0, 0, 1)}}[kind]
     return csdp.EnvironmentChain(members(direction, **settings), **how)
-
-
-def draw(chain, ticks, seed):
-    """States, and the series where the chain follows one."""
-    if chain.kind != "series":
-        return chain.simulate(ticks, seed=seed), None
-    path = np.random.default_rng(seed).integers(0, 2, ticks)
-    return chain.simulate_given(path.tolist(), seed=seed), path
 
 
 def quality(chain, states, **settings):
@@ -39,12 +30,12 @@ def quality(chain, states, **settings):
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("kind", ["hidden", "clock", "series"])
+@pytest.mark.parametrize("kind", ["hidden", "clock"])
 def test_the_prediction_is_the_law_by_enumeration(kind, direction):
     """ln Pr of all steps: the sum over sequences, against sums over every path of environments."""
     chain = environment_chain(kind, direction, s=2)
-    states, series = draw(chain, 7, seed=1)
-    sample = add_environments(chain, read_sample(states, states=2), np.arange(7), series)
+    states = chain.simulate(7, seed=1)
+    sample = add_environments(chain, read_sample(states, states=2), np.arange(7))
     prediction = EnvironmentPrediction(chain, sample)
     told = sum(prediction.scores(j)[0].sum() for j in range(2))
     # The law of every step under each environment, in time: from t to t + 1, or back from t + 1 to t, under e_{t+1}.
@@ -74,11 +65,11 @@ def test_laws_may_be_asked_for_in_any_order():
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
-@pytest.mark.parametrize("kind", ["hidden", "clock", "series"])
+@pytest.mark.parametrize("kind", ["hidden", "clock"])
 def test_the_right_chain_passes_and_one_without_environments_does_not(kind, direction):
     chain = environment_chain(kind, direction)
-    states, series = draw(chain, 1500, seed=3)
-    found = quality(chain, states, environment=series)
+    states = chain.simulate(1500, seed=3)
+    found = quality(chain, states)
     assert found.explains
     assert found.gain > 3 * found.gain_error
     assert "environment chain explains these data better" in found.verdict
@@ -128,42 +119,14 @@ def test_the_clock_of_a_panel_is_its_ticks():
     assert quality(chain, states[2:]).gain < -0.1  # an array counts from tick 0
 
 
-def test_series_are_asked_for_and_refused_where_there_are_none():
-    chain, states = environment_chain("series"), np.zeros((100, 3), int)
-    with pytest.raises(InputError, match="follows the public series 'weather'; give environment="):
-        quality(chain, states)
-    with pytest.raises(InputError, match="from 0 to 1 for each of the 100 ticks"):
-        quality(chain, states, environment=np.full(100, 2))
-    with pytest.raises(InputError, match="leave it out"):
-        quality(environment_chain("clock"), states, environment=np.zeros(100, int))
-    with pytest.raises(InputError, match="no environments; leave it out"):
-        quality(members()[0], states, environment=np.zeros(100, int))
-
-
-def test_a_hub_is_named_and_an_environment_proposed():
-    """A common driver that nobody sees makes the sequence that shows it best a hub; the environment chain has none."""
-    star = csdp.CoupledChain([[1, 0, 0], [0.7, 0.3, 0], [0.7, 0, 0.3]], [[0.95, 0.05], [0.05, 0.95]])
-    states = star.simulate(2000, seed=8)
-    found = quality(csdp.fit(states, public=True, ensemble=0, progress=False), states)
-    assert [hub.name for hub in found.hubs] == ["x1"]
-    assert found.hubs[0].influence == pytest.approx(1.26, abs=0.1)
-    assert "x1" in found.verdict
-    assert "a common driver in disguise" in found.verdict
-    assert found.explains  # it is named, not refused: the chain may be right
-    assert not find_hubs(csdp.CoupledChain(np.eye(3), [[0.9, 0.1], [0.1, 0.9]]))
-    assert not find_hubs(csdp.JointChain(star.kernel(), states=2, sequences=3))
-    chain = csdp.EnvironmentChain([star, csdp.CoupledChain(np.eye(3), np.eye(2))], cycle=(0, 1))
-    assert [hub.name for hub in find_hubs(chain)] == ["x1"]
-
-
-@pytest.mark.parametrize("kind", ["hidden", "clock", "series"])
+@pytest.mark.parametrize("kind", ["hidden", "clock"])
 def test_drift_under_environments(kind):
     chain = environment_chain(kind)
-    states, series = draw(chain, 600, seed=9)
-    assert not csdp.drift(chain, states, environment=series, public=True, progress=False).drifted
+    states = chain.simulate(600, seed=9)
+    assert not csdp.drift(chain, states, public=True, progress=False).drifted
     other = environment_chain(kind, calm=(0.3, 0.5), storm=(0.5, 0.3))
-    changed, series = draw(other, 600, seed=9)
-    found = csdp.drift(chain, changed, environment=series, public=True, progress=False)
+    changed = other.simulate(600, seed=9)
+    found = csdp.drift(chain, changed, public=True, progress=False)
     assert found.drifted
     assert "with environment='hidden'" not in found.verdict
     plain = csdp.fit(states, public=True, ensemble=0, progress=False)
@@ -188,8 +151,6 @@ def test_drift_of_a_panel_starts_at_its_tick_and_backward_chains_are_not_watched
     assert not any(check.update(row).alarm for row in states[1:])
     with pytest.raises(InputError, match="direction='forward'"):
         csdp.DriftCheck(environment_chain("hidden", "backward"), public=True)
-    with pytest.raises(InputError, match="501 whole numbers expected"):
-        csdp.drift(environment_chain("series"), states, environment=[0.5], public=True)
 
 
 def test_a_fitted_environment_chain_with_a_family_is_watched():
@@ -198,20 +159,13 @@ def test_a_fitted_environment_chain_with_a_family_is_watched():
     assert not csdp.drift(fitted, environment_chain("hidden").simulate(300, seed=12), public=True).drifted
 
 
-def test_flights_have_hubs_that_hidden_environments_explain():
-    """What docs/fitting.md says of them: nine hubs, the largest 2.05; none, and nothing together, with environments."""
+def test_hidden_environments_explain_what_flights_do_together():
     flights = csdp.datasets.load("flights")
     past, _ = flights.readings.split(flights.past_ends)
     panel = flights.discretiser().apply(past)
-    plain = csdp.fit(panel, public=True, ensemble=0, progress=False)
-    hubs = find_hubs(plain)
-    assert len(hubs) == 9
-    assert hubs[0].name == "ATL"
-    assert hubs[0].influence == pytest.approx(2.05, abs=0.01)
     regimes = csdp.fit(
         panel, environment="hidden", environments=4, neighbours=0, public=True, ensemble=0, progress=False
     )
     found = quality(regimes, panel)
-    assert found.hubs == ()
     assert found.together.passed
     assert found.gain > max(2.5, 5 * found.gain_error)

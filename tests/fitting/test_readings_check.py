@@ -71,7 +71,7 @@ def test_it_is_caught_where_the_readings_are_public():
     assert chain.fitted.readings_check == "failed"
     assert chain.fitted.finer_states > 2
     csdp.Plan(chain, csdp.Mean(), 3, 1.0)  # states may be published
-    with pytest.raises(InputError, match=r"finer states .fit with .* states.*--untested-readings"):
+    with pytest.raises(InputError, match=r"finer states .fit with .* states.*query of states"):
         csdp.Plan(chain, csdp.Mean(of=RANGE), 3, 1.0)
     again = type(chain).from_json(chain.to_json())
     with pytest.raises(InputError, match="finer states"):
@@ -83,19 +83,6 @@ def test_a_family_is_caught_too():
     for model in (chain, chain.family):
         with pytest.raises(InputError, match="finer states"):
             csdp.Plan(model, csdp.Mean(of=RANGE), 3, 1.0)
-
-
-def test_an_override_is_said_in_the_plan_and_its_file():
-    chain = csdp.fit(thresholded(), public=True, ensemble=0)
-    plan = csdp.Plan(chain, csdp.Mean(of=RANGE), 3, 1.0, readings_check="failed")
-    assert any("REJECTED" in words and "group level" in words for words in plan.certified.assumptions)
-    again = csdp.Plan.from_json(plan.to_json())
-    assert again == plan
-    assert again.readings_check == "failed"
-    assert plan.at(0.5).readings_check == "failed"
-    unknown = csdp.Plan(chain.carrying(), csdp.Mean(of=RANGE), 3, 1.0)
-    assert unknown.readings_check == "none"
-    assert unknown.digest != plan.digest
 
 
 def test_readings_of_a_chain_pass():

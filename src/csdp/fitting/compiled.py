@@ -61,9 +61,7 @@ def _information(present: Any, following: Any, targets: Any, logs: Any, out: Any
             out[i, k] = (value + logs[whole]) / whole if whole else 0.0
 
 
-def _expect_in(
-    rows: Any, following: Any, weights: Any, pseudo: float, share: Any, moves: Any, expected: Any, fixed: bool
-) -> float:
+def _expect_in(rows: Any, following: Any, weights: Any, pseudo: float, share: Any, moves: Any, expected: Any) -> float:
     """Fill `expected` with the transitions laid to each source; return the objective."""
     n, d = rows.shape
     m = moves.shape[1]
@@ -76,7 +74,7 @@ def _expect_in(
                 mix[k, a, b] = share[k] * moves[k, a, b]
                 expected[k, a, b] = pseudo
                 if pseudo > 0.0:
-                    objective += pseudo * np.log(share[k] if fixed else mix[k, a, b])
+                    objective += pseudo * np.log(mix[k, a, b])
     for t in range(n):
         b = following[t]
         total = 0.0
@@ -90,7 +88,7 @@ def _expect_in(
     return objective
 
 
-def _maximise_in(expected: Any, share: Any, moves: Any, fixed: bool) -> None:
+def _maximise_in(expected: Any, share: Any, moves: Any) -> None:
     """The shares and moves that the expected transitions speak for; a row without any stays as it is."""
     d, m = moves.shape[0], moves.shape[1]
     mass = expected.sum()
@@ -101,7 +99,7 @@ def _maximise_in(expected: Any, share: Any, moves: Any, fixed: bool) -> None:
             for b in range(m):
                 row += expected[k, a, b]
             mine += row
-            if row > 0.0 and not fixed:
+            if row > 0.0:
                 for b in range(m):
                     moves[k, a, b] = expected[k, a, b] / row
         share[k] = mine / mass
@@ -152,7 +150,6 @@ def _expectation_maximisation(
     pseudo: float,
     point: Any,
     expected: Any,
-    fixed: bool,
     limit: int,
     gain: float,
 ) -> Any:
@@ -160,9 +157,9 @@ def _expectation_maximisation(
 
     rows (n, d): present states of those it may follow; following (n,): its next state; weights (n,): how often.
     point (d + d m m,): shares and moves, the start, which becomes the estimate; expected (d, m, m): the transitions
-    that it lays to each matrix, smoothing included. Every cell of every matrix gets `pseudo` transitions. With `fixed`
-    only the shares move. Every two steps are followed by a leap along their curve (Varadhan and Roland 2008), which
-    is taken back where the objective does not rise. Stops when a step gains less than `gain`.
+    that it lays to each matrix, smoothing included. Every cell of every matrix gets `pseudo` transitions. Every two
+    steps are followed by a leap along their curve (Varadhan and Roland 2008), which is taken back if the objective does
+    not rise. Stops when a step gains less than `gain`.
     Returns (objective after each accepted iteration, whether it stopped by itself).
     """
     d, m = expected.shape[0], expected.shape[1]
@@ -171,7 +168,7 @@ def _expectation_maximisation(
     path = np.empty(limit + 1)
     kept, phase, leapt = 0, 0, False
     for iteration in range(limit + 1):
-        objective = _expect(rows, following, weights, pseudo, share, moves, expected, fixed)
+        objective = _expect(rows, following, weights, pseudo, share, moves, expected)
         if leapt and not objective >= path[kept - 1]:
             point[:] = second if iteration == limit else third
             leapt, phase = False, 0
@@ -186,11 +183,11 @@ def _expectation_maximisation(
         if phase == 0:
             first[:] = point
             phase = 1
-            _maximise(expected, share, moves, fixed)
+            _maximise(expected, share, moves)
             continue
         second[:] = point
         phase = 0
-        _maximise(expected, share, moves, fixed)
+        _maximise(expected, share, moves)
         third[:] = point
         length = _stride(first, second, third)
         while length > 1.01 and not leapt:
@@ -202,8 +199,122 @@ def _expectation_maximisation(
     return path[:kept], False
 
 
-pair_counts, information, expectation_maximisation = (
-    _jit(_pair_counts),
-    _jit(_information),
-    _jit(_expectation_maximisation),
-)
+# ---- environments; `mix[k, a, b, e]`: coupling of edge k under environment e times its transition from a to b
+
+
+def _move_chances(states: Any, step: int, target: int, indptr: Any, sources: Any, mix: Any, chances: Any) -> bool:
+    """Fill `chances` with the probability of a target's move under each environment; False where one is missing."""
+    b = states[step + 1, target]
+    if b < 0:
+        return False
+    chances[:] = 0.0
+    for k in range(indptr[target], indptr[target + 1]):
+        a = states[step, sources[k]]
+        if a < 0:
+            return False
+        for e in range(chances.size):
+            chances[e] += mix[k, a, b, e]
+    return True
+
+
+_chances = _jit(_move_chances)
+
+
+def _score_steps(states: Any, indptr: Any, sources: Any, mix: Any, first: int, last: int, out: Any) -> None:
+    """Add to out[t, e] the log-probability of step t of the targets from `first` to `last` under environment e."""
+    count = mix.shape[3]
+    chances, product = np.empty(count), np.empty(count)
+    for t in range(out.shape[0]):
+        product[:] = 1.0
+        for j in range(first, last):
+            k, b = indptr[j], states[t + 1, j]
+            if indptr[j + 1] - k == 1:  # one edge: its own numbers, without a sum
+                a = states[t, sources[k]]
+                if a < 0 or b < 0:
+                    continue
+                for e in range(count):
+                    chances[e] = mix[k, a, b, e]
+            elif not _chances(states, t, j, indptr, sources, mix, chances):
+                continue
+            for e in range(count):
+                product[e] *= chances[e]
+                if product[e] < 1e-200:  # a logarithm now and then, not for every sequence
+                    out[t, e] += np.log(product[e])
+                    product[e] = 1.0
+        for e in range(count):
+            out[t, e] += np.log(product[e])
+
+
+def _assign_steps(
+    states: Any, indptr: Any, sources: Any, mix: Any, weights: Any, first: int, last: int, expected: Any
+) -> None:
+    """Add to expected[k, a, b, e] the transitions laid to each edge and environment; weights (steps, environments)."""
+    count = mix.shape[3]
+    chances = np.empty(count)
+    for t in range(weights.shape[0]):
+        for j in range(first, last):
+            k, b = indptr[j], states[t + 1, j]
+            if indptr[j + 1] - k == 1:  # one edge: all of its target's transitions are laid to it
+                a = states[t, sources[k]]
+                if a >= 0 and b >= 0:
+                    for e in range(count):
+                        if mix[k, a, b, e] > 0.0:
+                            expected[k, a, b, e] += weights[t, e]
+                continue
+            if not _chances(states, t, j, indptr, sources, mix, chances):
+                continue
+            for k in range(indptr[j], indptr[j + 1]):
+                a = states[t, sources[k]]
+                for e in range(count):
+                    if chances[e] > 0.0:
+                        expected[k, a, b, e] += weights[t, e] * mix[k, a, b, e] / chances[e]
+
+
+def _filter_steps(scores: Any, start: Any, switching: Any, forward: Any, gains: Any) -> None:
+    """forward[t] = Pr(environment | steps up to t); gains[t] = ln Pr(step t | steps before)."""
+    steps, count = scores.shape
+    before = start.copy()
+    for t in range(steps):
+        top = scores[t].max()
+        total = 0.0
+        for e in range(count):
+            forward[t, e] = before[e] * np.exp(scores[t, e] - top)
+            total += forward[t, e]
+        for e in range(count):
+            forward[t, e] /= total
+        gains[t] = top + np.log(total)
+        for f in range(count):
+            before[f] = 0.0
+            for e in range(count):
+                before[f] += forward[t, e] * switching[e, f]
+
+
+def _smooth_steps(scores: Any, forward: Any, switching: Any, posterior: Any, switches: Any) -> None:
+    """posterior[t] = Pr(environment | all steps); switches[e, f] = expected number of switches from e to f."""
+    steps, count = scores.shape
+    later, weighted = np.ones(count), np.empty(count)
+    posterior[steps - 1] = forward[steps - 1]
+    for t in range(steps - 2, -1, -1):
+        top = scores[t + 1].max()
+        for f in range(count):
+            weighted[f] = later[f] * np.exp(scores[t + 1, f] - top)
+        total = 0.0
+        for e in range(count):
+            later[e] = 0.0
+            for f in range(count):
+                later[e] += switching[e, f] * weighted[f]
+            total += forward[t, e] * later[e]
+        for e in range(count):
+            posterior[t, e] = forward[t, e] * later[e] / total
+            for f in range(count):
+                switches[e, f] += forward[t, e] * switching[e, f] * weighted[f] / total
+        later /= later.max()
+
+
+pair_counts = _jit(_pair_counts)
+information = _jit(_information)
+expectation_maximisation = _jit(_expectation_maximisation)
+score_steps = _jit(_score_steps)
+assign_steps = _jit(_assign_steps)
+filter_steps = _jit(_filter_steps)
+smooth_steps = _jit(_smooth_steps)

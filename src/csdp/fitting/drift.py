@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp import check
 from csdp.arrays import Bools, Floats, Indices, fill_masked
 from csdp.chain import CoupledChain, EnvironmentChain, Family, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting.environment_em import spread_classes
-from csdp.fitting.environment_prediction import known_environments, shares_of_logs
+from csdp.fitting.prediction import known_environments, shares_of_logs, spread_classes
 from csdp.fitting.progress import show_progress
 from csdp.fitting.sample import Chain, Progress, check_chain, match_chain, read_sample
 from csdp.panel import Panel
@@ -142,8 +142,6 @@ class DriftCheck:
     The answer depends on the readings, so acting on it in public reveals something about them: it warns unless they
     are declared `public`.
 
-    A chain that follows a public series gets its number with each row.
-
     Args:
         chain: the chain in use.
         rows_between_false_alarms: the least mean number of rows before a false alarm.
@@ -169,14 +167,13 @@ class DriftCheck:
         public: bool = False,
     ) -> None:
         check_chain(chain)
-        for name, value in (("rows_between_false_alarms", rows_between_false_alarms), ("half_life", half_life)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 1 < value < math.inf:
-                raise InputError(f"{name}: {value!r} given; a finite number above 1")
+        limit = check.number("rows_between_false_alarms", rows_between_false_alarms, above=1)
+        fading = check.number("half_life", half_life, above=1)
         if not public:
             _warn_of_leak()
         self.chain = chain
-        self.threshold = math.log(rows_between_false_alarms)
-        self._fade = 0.5 ** (1.0 / half_life)
+        self.threshold = math.log(limit)
+        self._fade = 0.5 ** (1.0 / fading)
         self._first_tick, self._ticks = first_tick, 0
         self._allowance = _allowance(chain)
         self.reset()
@@ -208,11 +205,8 @@ class DriftCheck:
         """The sequences of which the evidence speaks most."""
         return tuple(self.chain.names[i] for i in np.argsort(-self._each, kind="stable")[:most])
 
-    def update(self, snapshot: npt.ArrayLike, *, environment: int | None = None) -> DriftStatus:
-        """Take one row of states, -1 where missing, and say whether the chain still stands.
-
-        `environment` is the number of a public series that the chain follows.
-        """
+    def update(self, snapshot: npt.ArrayLike) -> DriftStatus:
+        """Take one row of states, -1 where missing, and say whether the chain still stands."""
         row = np.asarray(fill_masked(snapshot, -1))
         if row.shape != (self.chain.sequences,) or not np.issubdtype(row.dtype, np.integer):
             raise InputError(
@@ -221,7 +215,7 @@ class DriftCheck:
         if (row < -1).any() or (row >= self.chain.states).any():
             raise InputError(f"snapshot: states lie between 0 and {self.chain.states - 1}; -1 marks a missing reading")
         following = row.astype(np.intp)
-        known = self._environment(environment)
+        known = self._environment()
         if self._before is not None:
             self._bet(self._before, following, known)
         self._before = following
@@ -232,12 +226,11 @@ class DriftCheck:
             self.alarmed_at = self.rows - 1
         return DriftStatus(self.rows, self.evidence, self.threshold, alarm)
 
-    def _environment(self, given: int | None) -> int | None:
-        """The environment of the coming row, where the chain knows it."""
+    def _environment(self) -> int | None:
+        """The environment of the coming row, if the chain knows it."""
         if not isinstance(self.chain, EnvironmentChain):
             return None
-        series = None if given is None else [given]
-        path = known_environments(self.chain, np.array([self._first_tick + self._ticks]), series)
+        path = known_environments(self.chain, np.array([self._first_tick + self._ticks]))
         return None if path is None else int(path[0])
 
     def _bet(self, present: Indices, following: Indices, environment: int | None) -> None:
@@ -299,11 +292,8 @@ def _typical_rows(chain: Chain) -> tuple[Indices, Indices]:
     """Rows that a chain would show, and their environments (0 where it has none)."""
     if not isinstance(chain, EnvironmentChain):
         return chain.simulate(201, seed=0).astype(np.intp), np.zeros(201, dtype=np.intp)
-    if chain.kind != "series":
-        rows, path = chain.simulate_with_environments(201, seed=0)
-        return rows.astype(np.intp), path
-    path = np.arange(201) // 20 % len(chain.environments)
-    return chain.simulate_given(path.tolist(), seed=0).astype(np.intp), path
+    rows, path = chain.simulate_with_environments(201, seed=0)
+    return rows.astype(np.intp), path
 
 
 def _laws_along(chain: Chain, rows: Indices, path: Indices) -> Floats:
@@ -325,7 +315,7 @@ def _turn_round(chain: EnvironmentChain, last: int) -> EnvironmentChain:
     which therefore has the environment of the tick last + 1 - r.
     """
     members = [CoupledChain.from_dict({**member.to_dict(), **_FORWARD}) for member in chain.environments]
-    how: dict[str, Any] = {"series": chain.series}
+    how: dict[str, Any] = {}
     if chain.cycle is not None:
         how["cycle"] = [chain.cycle[(last + 1 - r) % len(chain.cycle)] for r in range(len(chain.cycle))]
     if chain.switching is not None:
@@ -342,7 +332,6 @@ def drift(
     chain: Chain,
     data: Any,
     *,
-    environment: Any = None,
     false_alarm: float = 0.001,
     half_life: float = 500,
     public: bool = False,
@@ -357,7 +346,6 @@ def drift(
     Args:
         chain: the chain in use.
         data: state numbers or a panel, newer than what the chain was fitted to.
-        environment: the public series that the chain follows, its number at every tick.
         false_alarm: the largest probability of an alarm if the readings follow the chain.
         half_life: ticks after which a transition counts half in the counts that the chain is compared with.
         public: declare that the readings are public; otherwise it warns, because the answer reveals something.
@@ -372,32 +360,31 @@ def drift(
 leakage; if such times come and go, with environment='hidden'.
     """
     check_chain(chain)
-    if isinstance(false_alarm, bool) or not isinstance(false_alarm, int | float) or not 0 < false_alarm < 1:
-        raise InputError(f"false_alarm: {false_alarm!r} given; a chance between 0 and 1")
+    check.number("false_alarm", false_alarm, above=0, below=1)
     if not public:
         _warn_of_leak()
     readings = match_chain(chain, read_sample(data, states=chain.states))
     ticks = readings.states.shape[0]
     first = int(data.ticks[0]) if isinstance(data, Panel) else 0
-    series, states, watched = _read_series(environment, ticks), readings.states, chain
+    states, watched = readings.states, chain
     backwards = isinstance(chain, EnvironmentChain) and chain.direction == "backward"
     if isinstance(chain, EnvironmentChain) and backwards:
         watched, states = _turn_round(chain, first + ticks - 1), states[::-1]
-        series, first = [series[-1], *series[:0:-1]], 0
-    check = DriftCheck(
+        first = 0
+    watch = DriftCheck(
         watched, rows_between_false_alarms=ticks / false_alarm, half_life=half_life, first_tick=first, public=True
     )
-    highest, suspects = -math.inf, check.suspects()
+    highest, suspects = -math.inf, watch.suspects()
     with show_progress(progress) as report:
         for n, row in enumerate(states):
-            status = check.update(row, environment=series[n])
-            if status.alarm and check.alarmed_at == n:
-                suspects = check.suspects()
+            status = watch.update(row)
+            if status.alarm and watch.alarmed_at == n:
+                suspects = watch.suspects()
             highest = max(highest, status.evidence)
             if n % 256 == 0:
                 report("watching", n, ticks)
-    drifted = check.alarmed_at is not None
-    at = None if check.alarmed_at is None else ticks - 1 - check.alarmed_at if backwards else check.alarmed_at
+    drifted = watch.alarmed_at is not None
+    at = None if watch.alarmed_at is None else ticks - 1 - watch.alarmed_at if backwards else watch.alarmed_at
     verdict = "The chain describes these data: nothing speaks against it."
     if drifted:
         where = f"in the rows from row {at} on" if backwards else f"from row {at} at the latest"
@@ -410,26 +397,16 @@ leakage; if such times come and go, with environment='hidden'.
                 else "; if such times come and go, with environment='hidden'."
             )
         )
-    if not check.transitions:
+    if not watch.transitions:
         raise InputError("data: no transition was read at both ends; nothing can be said")
     return Drift(
         drifted,
         at,
         highest,
-        check.threshold,
+        watch.threshold,
         float(false_alarm),
         suspects if drifted else (),
-        check.score / check.transitions,
-        check.expected / check.transitions,
+        watch.score / watch.transitions,
+        watch.expected / watch.transitions,
         verdict,
     )
-
-
-def _read_series(environment: Any, ticks: int) -> list[int | None]:
-    """The number of a public series at every tick, or None for each where none is given."""
-    if environment is None:
-        return [None] * ticks
-    series = np.asarray(fill_masked(environment, -1))
-    if series.shape != (ticks,) or not np.issubdtype(series.dtype, np.integer):
-        raise InputError(f"environment: shape {series.shape} of {series.dtype} given; {ticks} whole numbers expected")
-    return list(series.tolist())

@@ -8,29 +8,34 @@ ever stepping down (Dempster, Laird and Rubin 1977).
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices
-from csdp.errors import InputError
-from csdp.fitting.pairs import Graph
-from csdp.fitting.sample import Progress, Sample, normalise_rows
+from csdp.arrays import Bools, Floats, Indices
+from csdp.chain import CoupledChain, JointChain
+from csdp.errors import InputError, TooLargeError
+from csdp.fitting.graph import Graph, choose_graph, count_parameters
+from csdp.fitting.sample import Chain, Progress, Sample, normalise_rows, snapshot_numbers
+
+#: Pseudo-counts in each cell of a transition matrix, shared by those a target may follow.
+SMOOTHING = 0.5
+#: Joint states up to which transitions are counted.
+JOINT_STATES = 1024
 
 
 @dataclass(frozen=True)
 class Effort:
-    """The effort of EM: starts, iterations, and the gain per transition below which it stops."""
+    """The effort of EM: iterations, and the gain per transition below which it stops."""
 
-    restarts: int
-    iterations: int
-    tolerance: float
-    seed: int
+    iterations: int = 2000
+    tolerance: float = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +79,7 @@ class EMFit:
 
 
 def complete_transitions(
-    readings: Sample, sources: Indices, target: int, often: Floats | None
+    readings: Sample, sources: Indices, target: int, often: Floats | None = None
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Floats]:
     """The complete transitions of a target: presents of its sources (n, d), next states (n,), how often (n,).
 
@@ -111,13 +116,12 @@ def fit_target(
     graph: Graph,
     target: int,
     *,
-    smoothing: float,
     effort: Effort,
-    fixed: bool = False,
+    smoothing: float = SMOOTHING,
     often: Floats | None = None,
     start: TargetFit | None = None,
 ) -> TargetFit:
-    """EM for one target; with `fixed` the counted transitions stay and only the coupling is fitted."""
+    """EM for one target, from counted transitions or from an earlier fit; `often`: the weight of every step."""
     from csdp.fitting import compiled
 
     sources, m = graph.of(target), readings.m
@@ -130,39 +134,28 @@ def fit_target(
         )
     pseudo = smoothing / d
     if start is not None:
-        starts = iter([_pack(start.share, start.moves)])
+        point = _pack(start.share, start.moves)
     else:
         own = int(np.flatnonzero(sources == target)[0]) if target in sources else 0
-        counts = count_transitions(rows, following, weights, m)
-        random = np.random.default_rng([effort.seed, target])
-        starts = _starts(counts, own, effort.restarts, smoothing=smoothing, fixed=fixed, random=random)
-    best: TargetFit | None = None
-    for point in starts:
-        expected = np.empty((d, m, m))
-        path, converged = compiled.expectation_maximisation(
-            rows, following, weights, pseudo, point, expected, fixed, effort.iterations, effort.tolerance * whole
-        )
-        share, moves = point[:d], point[d:].reshape(d, m, m)
-        mix = share[:, None, None] * (np.ones_like(moves) if fixed else moves)
-        likelihood = float(path[-1]) - (pseudo * float(np.log(mix).sum()) if pseudo else 0.0)
-        candidate = TargetFit(share, moves, expected, path.copy(), bool(converged), round(whole), likelihood)
-        if best is None or candidate.path[-1] > best.path[-1]:
-            best = candidate
-    assert best is not None
-    return best
+        point = _first_point(count_transitions(rows, following, weights, m), own, smoothing)
+    expected = np.empty((d, m, m))
+    path, converged = compiled.expectation_maximisation(
+        rows, following, weights, pseudo, point, expected, effort.iterations, effort.tolerance * whole
+    )
+    share = point[:d]
+    moves = point[d:].reshape(d, m, m)
+    likelihood = float(path[-1])
+    if pseudo:
+        likelihood -= pseudo * float(np.log(share[:, None, None] * moves).sum())
+    return TargetFit(share, moves, expected, path.copy(), bool(converged), round(whole), likelihood)
 
 
-def _starts(
-    counts: Floats, own: int, restarts: int, *, smoothing: float, fixed: bool, random: np.random.Generator
-) -> Iterator[Floats]:
-    """Points to climb from: half its own and counted transitions first, then random ones."""
-    d, m = counts.shape[:2]
+def _first_point(counts: Floats, own: int, smoothing: float) -> Floats:
+    """The point to climb from: half its own, and counted transitions. The objective is concave, so any will do."""
+    d = counts.shape[0]
     share = np.full(d, 1.0 if d == 1 else 0.5 / (d - 1))
     share[own] = 1.0 if d == 1 else 0.5
-    yield _pack(share, normalise_rows(counts, smoothing if fixed else max(smoothing / d, 0.01)))
-    for _ in range(restarts - 1):
-        share = random.dirichlet(np.ones(d))
-        yield _pack(share, normalise_rows(counts, smoothing) if fixed else random.dirichlet(np.ones(m), (d, m)))
+    return _pack(share, normalise_rows(counts, max(smoothing / d, 0.01)))
 
 
 def _pack(share: Floats, moves: Floats) -> Floats:
@@ -190,25 +183,182 @@ def fit_all(
     readings: Sample,
     graph: Graph,
     *,
-    smoothing: float,
     effort: Effort,
     progress: Progress,
-    fixed: bool = False,
+    smoothing: float = SMOOTHING,
     often: Floats | None = None,
     start: Sequence[TargetFit] | None = None,
 ) -> EMFit:
     """EM for every target."""
 
     def work(target: int) -> TargetFit:
-        return fit_target(
-            readings,
-            graph,
-            target,
-            smoothing=smoothing,
-            effort=effort,
-            fixed=fixed,
-            often=often,
-            start=None if start is None else start[target],
-        )
+        begin = None if start is None else start[target]
+        return fit_target(readings, graph, target, smoothing=smoothing, effort=effort, often=often, start=begin)
 
     return EMFit(graph, each_target(work, readings.sequences, what="fitting", progress=progress))
+
+
+# ---- chains ----------------------------------------------------------------------------------------------------------
+
+
+#: Draws a chain that the readings leave possible beside the point estimate.
+Draw = Callable[[np.random.Generator], Chain]
+
+
+@dataclass(frozen=True, eq=False)
+class PointEstimate:
+    """A fitted chain, how to draw others like it, and what the record says of its fit.
+
+    `draw` repeats the fit on blocks of transitions drawn with replacement ("bootstrap"), or on simulated readings
+    ("parametric": hidden environments, and private fits, whose simulated counts are noised again).
+    """
+
+    chain: Chain
+    draw: Draw
+    method: str
+    observations: int
+    parameters: int
+    neighbours: int
+    log_likelihood: float | None = None
+    path: tuple[float, ...] = ()
+    iterations: int = 0
+    converged: bool = True
+    screened: bool = False
+    cost: dict[str, Any] | None = None
+    noise_share: float = 0.0  # deviation of the noise against the average count
+    parametric: bool = False
+
+
+def make_chain(readings: Sample, graph: Graph, shares: Floats, moves: Floats) -> CoupledChain:
+    """A chain from weights and matrices of the edges; edges of weight 0 are dropped."""
+    from scipy.sparse import csr_array
+
+    kept = shares > 0
+    s = readings.sequences
+    matrix = csr_array((shares[kept], (graph.targets[kept], graph.sources[kept])), shape=(s, s))
+    return CoupledChain(
+        matrix, moves[kept], values=_values(readings), names=readings.names, direction=readings.direction
+    )
+
+
+def _values(readings: Sample) -> Any:
+    if readings.values is None:
+        return None
+    table = np.asarray(readings.values, dtype=np.float64)
+    return table[0] if table.ndim == 2 and (table == table[0]).all() else table
+
+
+def fit_em(readings: Sample, neighbours: Any, *, effort: Effort, progress: Progress) -> PointEstimate:
+    """A coupled chain by EM."""
+    graph, chosen = choose_graph(readings, neighbours, progress)
+    fitted = fit_all(readings, graph, effort=effort, progress=progress)
+    quick = replace(effort, tolerance=effort.tolerance * 10)
+
+    def draw(random: np.random.Generator) -> Chain:
+        often = draw_blocks(readings.transitions, random)
+        again = fit_all(readings, graph, effort=quick, progress=ignore_progress, often=often, start=fitted.targets)
+        return make_chain(readings, graph, again.shares, again.moves)
+
+    return PointEstimate(
+        make_chain(readings, graph, fitted.shares, fitted.moves),
+        draw,
+        "em",
+        observations=sum(target.observations for target in fitted.targets),
+        parameters=count_parameters(graph, readings.m),
+        neighbours=graph.degree,
+        log_likelihood=sum(target.log_likelihood for target in fitted.targets),
+        path=fitted.path,
+        iterations=max(target.path.size for target in fitted.targets) - 1,
+        converged=all(target.converged for target in fitted.targets),
+        screened=chosen,
+    )
+
+
+def fit_joint(readings: Sample, *, effort: Effort, progress: Progress) -> PointEstimate:
+    """Counted joint transitions, smoothed towards a coupled chain."""
+    size = check_size(readings)
+    counts = joint_counts(readings)
+    prior = fit_em(readings, "all", effort=effort, progress=progress).chain.kernel()
+    chain = joint_chain(readings, smoothed_kernel(counts, prior))
+    seen = counts > 0
+
+    def draw(random: np.random.Generator) -> Chain:
+        often = draw_blocks(readings.transitions, random)
+        return joint_chain(readings, smoothed_kernel(joint_counts(readings, often), prior))
+
+    return PointEstimate(
+        chain,
+        draw,
+        "joint",
+        observations=int(joint_moves(readings)[1].sum()),
+        parameters=size * (size - 1),
+        neighbours=readings.sequences - 1,
+        log_likelihood=float((counts[seen] * np.log(chain.kernel()[seen])).sum()),
+    )
+
+
+def joint_chain(readings: Sample, kernel: Floats) -> JointChain:
+    """A joint chain of the sequences of the readings."""
+    return JointChain(
+        kernel, states=readings.m, sequences=readings.sequences, values=_values(readings), names=readings.names
+    )
+
+
+def check_size(readings: Sample) -> int:
+    """The number of joint states, if there are not too many."""
+    size = readings.m**readings.sequences
+    if size > JOINT_STATES:
+        raise TooLargeError(
+            f"joint: {readings.m}**{readings.sequences} joint states; at most {JOINT_STATES:,} are counted. "
+            "Fit fewer sequences or states, or method='em'",
+            needed=float(min(size, 10**300)),
+            limit=JOINT_STATES,
+        )
+    return int(size)
+
+
+def joint_moves(readings: Sample) -> tuple[Indices, Bools]:
+    """Cell number (present * N + next) of every step, and which steps have no missing reading."""
+    code = snapshot_numbers(readings.states, readings.m)
+    seen = np.asarray((readings.states >= 0).all(axis=1))
+    return code[:-1] * check_size(readings) + code[1:], seen[:-1] & seen[1:]
+
+
+def joint_counts(readings: Sample, often: Floats | None = None) -> Floats:
+    """How often each snapshot was followed by each, (N, N)."""
+    size = check_size(readings)
+    cells, complete = joint_moves(readings)
+    if not complete.any():
+        raise InputError("joint: no step at which every sequence was read at both ends; fill the gaps")
+    weights = None if often is None else often[complete]
+    counts: Any = np.bincount(cells[complete], weights, minlength=size * size)
+    return np.asarray(counts.reshape(size, size), dtype=np.float64)
+
+
+def smoothed_kernel(counts: Floats, prior: Floats) -> Floats:
+    """Rows `(counts + N SMOOTHING prior) / (their sum)`: snapshots hardly ever seen move as the prior says."""
+    raised = np.maximum(counts, 0.0) + SMOOTHING * counts.shape[0] * prior
+    return normalise_rows(raised, 0.0)
+
+
+# ---- other chains that the readings leave possible -------------------------------------------------------------------
+
+
+def draw_blocks(steps: int, random: np.random.Generator) -> Floats:
+    """How often each transition is drawn: blocks of about 2 n^(1/3) steps, n transitions in all (Künsch 1989)."""
+    length = min(steps, max(1, math.ceil(2 * steps ** (1 / 3))))
+    starts = random.integers(0, steps - length + 1, -(-steps // length))
+    drawn = (starts[:, None] + np.arange(length)).ravel()[:steps]
+    return np.bincount(drawn, minlength=steps).astype(np.float64)
+
+
+def simulate_sample(point: Chain, readings: Sample, random: np.random.Generator) -> Sample:
+    """Readings of a simulation, missing where the real ones are; nothing else of those is looked at."""
+    states = point.simulate(readings.transitions + 1, seed=int(random.integers(2**31))).astype(np.int16)
+    drawn = replace(readings, states=states, direction="forward").in_direction(readings.direction)
+    drawn.states[readings.states < 0] = -1
+    return drawn
+
+
+def ignore_progress(what: str, done: int, total: int) -> None:
+    """For repetitions, whose progress is shown as a whole."""

@@ -8,8 +8,8 @@ state. So the rank of a reading among those of its state
 - where readings are independent given the states, unrelated to the rank of the neighbouring tick (Wald and Wolfowitz
   1943, with the tail of Bernstein's inequality).
 
-Neither uses the chain, so a wrong chain raises no alarm here, and none is raised by sequences that move together. Where
-the environment of every tick is public (a clock, a series), places are changed within the same environment only.
+Neither uses the chain, so a wrong chain raises no alarm here, and none is raised by sequences that move together. If
+the environment of every tick is public (a clock), places are changed within the same environment only.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices, fill_masked
 from csdp.errors import InputError
-from csdp.fitting.fit_checks import LEAST_COUNT, chi_square_tail
 from csdp.panel import Panel, Readings
 
+#: Count that a cell needs for the normal approximation.
+LEAST_COUNT = 5.0
 #: Ticks between a reading and what it may tell of.
 LAGS = (1, 2)
 #: Numbers of states that are tried as finer ones.
@@ -52,6 +53,14 @@ def arrange_numbers(readings: Any, names: tuple[str, ...], ticks: npt.NDArray[An
     if (ticks is not None and not np.array_equal(readings.ticks, ticks)) or len(readings) != count:
         raise InputError(f"readings: {len(readings)} ticks given, which are not the {count} of the states")
     return readings.select(names).readings
+
+
+def chi_square_tail(statistic: Any, freedom: Any) -> Floats:
+    """Chance that chi-square with `freedom` degrees of freedom is larger than `statistic`; 1 if `freedom` is 0."""
+    from scipy.special import gammaincc
+
+    some = np.asarray(freedom) > 0
+    return np.where(some, gammaincc(np.where(some, freedom, 1) / 2.0, np.asarray(statistic) / 2.0), 1.0)
 
 
 def inside_scores(readings: Floats, states: npt.NDArray[Any]) -> Floats:
@@ -209,7 +218,6 @@ def check_readings(
     *,
     states: int | None = None,
     environments: Indices | None = None,
-    level: float = LEVEL,
 ) -> ReadingsCheck:
     """Do public readings tell more than their states? Where they do, a certificate of the states can be too low.
 
@@ -217,7 +225,6 @@ def check_readings(
         panel: states with the readings behind them (`Panel.readings`), as `read_panel` and `Discretiser.apply` give.
         states: number of states; that of the panel by default.
         environments: the environment of every tick, where it is public: readings are then compared within it.
-        level: false-alarm rate over all sequences.
 
     >>> import csdp
     >>> signal = np.sin(np.arange(400.0) / 20)[:, None]
@@ -234,12 +241,12 @@ def check_readings(
     lowest = np.minimum(1.0, ps.min(axis=0) * some.size)
     worst = np.argsort(ps[:, 0])[:3]
     finer = None
-    if lowest[0] < level:
-        finer = propose_states(readings, ps[:, 0], than=m, level=level, environments=environments)
+    if lowest[0] < LEVEL:
+        finer = propose_states(readings, ps[:, 0], than=m, level=LEVEL, environments=environments)
     return ReadingsCheck(
         float(lowest[0]),
         float(lowest[1]),
-        level,
+        LEVEL,
         tuple(panel.names[some[i]] for i in worst),
         None if finer is None else finer[0],
         finer is not None and finer[1],

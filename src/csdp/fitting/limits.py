@@ -1,6 +1,6 @@
-"""The family that a fit leaves with its chain: an ensemble of chains, or all processes within confidence limits.
+"""The family of a backward chain: all processes within simultaneous confidence limits of its fit.
 
-The limits are simultaneous, of what a backward chain's influence depends on, and exact for any number of readings.
+They are limits of what a backward chain's influence depends on, exact for any number of readings.
 Read in the order of the chain, every block of transitions after the first is predicted by a fit on those before it.
 For the true law of one target the likelihood of these predictions, divided by its own, is a martingale with mean 1, so
 by Markov's inequality it passes s / alpha with probability at most alpha / s (Wald; Wasserman, Ramdas and Balakrishnan
@@ -23,18 +23,17 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
-from csdp.chain import CoupledChain, EnvironmentChain, Family, InfluenceFamily, JointChain
+from csdp.chain import CoupledChain, InfluenceFamily
 from csdp.chain.influence_family import FAMILY_STATES, influence_limits
 from csdp.chain.stationary import connected_parts
 from csdp.chain.steps import METRIC_STATES
 from csdp.errors import InputError
-from csdp.fitting import methods
 from csdp.fitting.em import Effort, complete_transitions, fit_target
-from csdp.fitting.pairs import Graph
+from csdp.fitting.graph import Graph, choose_graph
 from csdp.fitting.sample import Progress, Sample
 
-#: What becomes of "auto" where there are no limits.
-DEFAULT = "bootstrap"
+#: Confidence with which the limits of a fit hold together.
+CONFIDENCE = 0.95
 #: Share of the readings that is only learned from: where the graph is given, and where it is chosen on that share.
 FIRST, FIRST_OF_SCREENED = 0.15, 1 / 3
 #: Factor by which the number of known readings grows from the beginning of a block of predictions to its end.
@@ -43,35 +42,25 @@ _GROWTH = 1.3
 _FEW_SNAPSHOTS = 64
 #: Loss of log-likelihood that is given away so that no law needs a zero.
 _GIVEN_AWAY = 0.01
-#: Pseudo-counts of the predictions, which must not be zero, and their effort.
-_SMOOTHING, _EFFORT = 0.5, Effort(1, 500, 1e-6, 0)
+#: Effort of the predictions.
+_EFFORT = Effort(500, 1e-6)
 #: Iterations: towards the set's border, and of Newton's method for each.
 _OUTER, _INNER = 6, 60
 #: Newton's decrement below which a maximum counts as reached.
 _CLIMBED = 1e-6
 
 
-def choose_limits(
-    readings: Sample, neighbours: Any, *, kind: str, method: str, epsilon: float | None, progress: Progress
-) -> tuple[Graph, bool] | None:
-    """The graph on which limits are computed and whether the readings chose it; None where an ensemble is the family.
+def choose_limits(readings: Sample, neighbours: Any, progress: Progress) -> tuple[Graph, bool] | None:
+    """The graph on which limits are computed and whether the readings chose it; None if an ensemble is the family.
 
-    "auto" takes limits where no state for every pair of snapshots fits, so that only `influence` certifies. A graph
-    that is not given is chosen on the first part of the readings, which the limits do not use.
+    Limits are for backward chains of which no state for every pair of snapshots fits, so that only `influence`
+    certifies. A graph that is not given is chosen on the first part of the readings, which the limits do not use.
     """
-    reason = (
-        "needs direction='backward'" * (readings.direction == "forward")
-        or "has no joint chains" * (method == "joint")
-        or "needs the readings themselves; with epsilon leave it out" * (epsilon is not None)
-        or f"takes at most {FAMILY_STATES} states" * (readings.m > FAMILY_STATES)
-    )
-    if kind == "limits" and reason:
-        raise InputError(f"ensemble_method: 'limits' {reason}")
-    if kind not in {"auto", "limits"} or reason:
+    if readings.direction == "forward" or readings.m > FAMILY_STATES:
         return None
-    graph, screened = methods.choose_graph(first_part(readings), neighbours, progress)
+    graph, screened = choose_graph(first_part(readings), neighbours, progress)
     largest = max(map(len, connected_parts(graph.matrix())))
-    return (graph, screened) if kind == "limits" or readings.m**largest > METRIC_STATES else None
+    return (graph, screened) if readings.m**largest > METRIC_STATES else None
 
 
 def limits_family(
@@ -80,40 +69,15 @@ def limits_family(
     graph: Graph,
     *,
     screened: bool,
-    confidence: float,
-    smoothing: float,
+    confidence: float = CONFIDENCE,
     progress: Progress,
 ) -> InfluenceFamily:
     """All processes within the confidence limits of a fit, which are widened to hold its point estimate."""
-    gains, bases = confidence_limits(
-        readings, graph, screened=screened, confidence=confidence, smoothing=smoothing, progress=progress
-    )
+    gains, bases = confidence_limits(readings, graph, screened=screened, confidence=confidence, progress=progress)
     least, most = influence_limits(point, graph.pairs)
     return InfluenceFamily(
         point, graph.pairs, np.maximum(gains, least), np.minimum(bases, most).clip(min=0.0), confidence=confidence
     )
-
-
-def ensemble_family(
-    point: CoupledChain | JointChain | EnvironmentChain,
-    estimate: methods.PointEstimate,
-    *,
-    count: int,
-    kind: str,
-    seed: int,
-    progress: Progress,
-) -> Family:
-    """The point estimate and further chains like it, which cost what it cost and are as well tested."""
-    draw = methods.ensemble_draw(estimate, DEFAULT if kind == "auto" else kind)
-    others = []
-    for n in range(count):
-        other = draw(np.random.default_rng([seed, 1, n]))
-        others.append(other.carrying(fit_cost=point.fit_cost, evidence=point.part_evidence([])))
-        progress("ensemble", n + 1, count)
-    return Family([point, *others])
-
-
-# ---- confidence limits ----------------------------------------------------------------------------------------------
 
 
 def first_part(readings: Sample) -> Sample:
@@ -135,7 +99,7 @@ def _blocks(readings: Sample, *, screened: bool) -> Iterator[tuple[Sample, Sampl
 
 
 def confidence_limits(
-    readings: Sample, graph: Graph, *, screened: bool, confidence: float, smoothing: float, progress: Progress
+    readings: Sample, graph: Graph, *, screened: bool, confidence: float, progress: Progress
 ) -> tuple[Floats, Floats]:
     """Gains (edges, m, m, m) and bases (edges, m, m) that hold together with a confidence, for chains on a graph.
 
@@ -145,8 +109,8 @@ def confidence_limits(
     rest = readings.between(_first_cut(readings, screened=screened), readings.states.shape[0])
     gains, bases = [], []
     for target in range(readings.sequences):
-        score = _prediction_score(blocks, graph, target, max(smoothing, _SMOOTHING))
-        rows, following, often = complete_transitions(rest, graph.of(target), target, None)
+        score = _prediction_score(blocks, graph, target)
+        rows, following, often = complete_transitions(rest, graph.of(target), target)
         cells, place = np.unique(rows, axis=0, return_inverse=True)
         counts = np.zeros((len(cells), readings.m))
         np.add.at(counts, (place.ravel(), following), often)
@@ -158,13 +122,13 @@ def confidence_limits(
     return np.concatenate(gains), np.concatenate(bases)
 
 
-def _prediction_score(blocks: list[tuple[Sample, Sample]], graph: Graph, target: int, smoothing: float) -> float:
+def _prediction_score(blocks: list[tuple[Sample, Sample]], graph: Graph, target: int) -> float:
     """Log-likelihood of what came next in each block, predicted from what came before it."""
     sources, score, fitted = graph.of(target), 0.0, None
     for known, block in blocks:
         with suppress(InputError):  # no complete transition yet: predict all states alike
-            fitted = fit_target(known, graph, target, smoothing=smoothing, effort=_EFFORT, start=fitted)
-        rows, following, often = complete_transitions(block, sources, target, None)
+            fitted = fit_target(known, graph, target, effort=_EFFORT, start=fitted)
+        rows, following, often = complete_transitions(block, sources, target)
         if fitted is None:
             score -= float(often.sum()) * math.log(block.m)
             continue

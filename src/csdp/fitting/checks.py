@@ -1,0 +1,587 @@
+"""csdp.fit_quality and csdp.check_model: does a chain explain the readings, and what does it leave unexplained?
+
+If the chain is right, a residual r with variance v stays uncorrelated with anything known before. So `sum h r` has
+mean zero and variance `sum h^2 v` for every h that looks only back: the square of their quotient is about chi-square
+(martingale central limit theorem). Cells with variance below 5 are left out, as in the usual rule for such tests. If
+the chain was fitted on the same readings the tests are conservative. Whether readings reveal more than their states is
+asked without the chain (`emissions`).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from csdp import check
+from csdp.arrays import Floats, Indices
+from csdp.chain import CoupledChain, EnvironmentChain, Evidence, InfluenceFamily, JointChain
+from csdp.chain.evidence import count_lags
+from csdp.errors import CsdpError, InputError, PrivacyLeakWarning
+from csdp.fitting.em import JOINT_STATES
+from csdp.fitting.emissions import arrange_numbers, chi_square_tail, emission_ps, propose_states
+from csdp.fitting.fit import HELD_OUT, refit
+from csdp.fitting.prediction import (
+    EnvironmentPrediction,
+    Prediction,
+    add_environments,
+    batch_error,
+    own_law,
+    predict,
+    still_law,
+)
+from csdp.fitting.progress import show_progress
+from csdp.fitting.sample import Chain, Progress, Sample, check_chain, match_chain, read_sample
+from csdp.panel import Panel
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+#: False-alarm rate of each test of a model, over all sequences.
+LEVEL: Final = 0.001
+#: Ticks below which the tests could hardly reject anything.
+FEWEST_TICKS: Final = 100
+#: Variance that a cell needs for the normal approximation.
+LEAST_VARIANCE = 5.0
+#: Columns of residuals (sequences, by present and by next state) that are compared with each other.
+TOGETHER_COLUMNS = 2000
+#: Residuals that are kept for it at most.
+_TOGETHER_CELLS = 10_000_000
+AnyPrediction = Prediction | EnvironmentPrediction
+#: Standard errors by which a gain must differ from zero before it is called one.
+SURE = 3.0
+
+
+@dataclass(frozen=True)
+class FitCheck:
+    """One test of the chain: `p` is the chance of such data if the chain is right, corrected for the number of
+    tests; `passed` where p is at least `level`; `where` names the sequences that stand out most.
+    """
+
+    question: str
+    p: float
+    level: float
+    where: tuple[str, ...] = ()
+    tests: int = 0
+
+    @property
+    def passed(self) -> bool:
+        """Whether the test does not reject the chain."""
+        return self.p >= self.level
+
+
+@dataclass(frozen=True)
+class FitChecks:
+    """The tests of a fit; None where one does not apply."""
+
+    order: FitCheck
+    homogeneity: FitCheck
+    together: FitCheck | None
+    emission_states: FitCheck | None = None
+    emission_readings: FitCheck | None = None
+
+
+# ---- tests on residuals ----------------------------------------------------------------------------------------------
+
+
+def _chi_square(sums: Floats, variances: Floats) -> tuple[float, int]:
+    kept = variances >= LEAST_VARIANCE
+    return float((np.square(sums[kept]) / variances[kept]).sum()), int(kept.sum())
+
+
+def order_p(prediction: AnyPrediction, target: int, left: Floats, variance: Floats) -> float:
+    """Does the state before the present one say more than the chain has it?"""
+    before = prediction.sample.states[:-2, target]
+    m = prediction.chain.states
+    back = (before[:, None] == np.arange(m)).astype(np.float64)
+    return float(chi_square_tail(*_chi_square(back.T @ left[1:], back.T @ variance[1:])))
+
+
+def homogeneity_p(prediction: AnyPrediction, target: int, left: Floats, variance: Floats) -> float:
+    """Does a sequence move in the second half as in the first, from each of its states?"""
+    present = prediction.sample.states[:-1, target]
+    back = (present[:, None] == np.arange(prediction.chain.states)).astype(np.float64)
+    half = present.size // 2
+    s1, v1 = back[:half].T @ left[:half], back[:half].T @ variance[:half]
+    s2, v2 = back[half:].T @ left[half:], back[half:].T @ variance[half:]
+    kept = (v1 >= LEAST_VARIANCE) & (v2 >= LEAST_VARIANCE)
+    whole = np.where(kept, v1 + v2, 1.0)
+    # What the fit has already set to zero is the sum of both halves; the difference is what is left.
+    difference = s2 - v2 / whole * (s1 + s2)
+    statistic = (np.square(difference) * whole / np.where(kept, v1 * v2, 1.0))[kept].sum()
+    return float(chi_square_tail(statistic, kept.sum()))
+
+
+def together_ps(left: Floats, variance: Floats, present: npt.NDArray[Any], *, in_turn: bool = False) -> Floats:
+    """Chance (k, k), for every pair of sequences, of residuals that agree so well if they move apart.
+
+    left, variance (steps, k, m - 1), present (steps, k). Two questions, the sharper answer counts twice: do the
+    residuals agree overall, and do they agree from each pair of present states (a shock that makes both change moves
+    them up or down, depending on where they are)? With `in_turn` a residual is given those of the sequences before it
+    in the same step, and the variance of their product depends on them.
+    """
+    m = left.shape[2] + 1
+    at = (present[:, :, None] == np.arange(m)).astype(np.float64)
+    finer, finer_variance = (
+        (at[:, :, :, None] * part[:, :, None, :]).reshape(*part.shape[:2], -1) for part in (left, variance)
+    )
+    sharper = np.minimum(_pairwise(left, variance, in_turn), _pairwise(finer, finer_variance, in_turn))
+    return np.minimum(1.0, 2.0 * sharper)
+
+
+def _pairwise(left: Floats, variance: Floats, in_turn: bool) -> Floats:
+    n, k, cells = left.shape
+    sums = (left.reshape(n, -1).T @ left.reshape(n, -1)).reshape(k, cells, k, cells)
+    first = np.square(left) if in_turn else variance
+    spread = (first.reshape(n, -1).T @ variance.reshape(n, -1)).reshape(k, cells, k, cells)
+    kept = spread >= LEAST_VARIANCE
+    each = np.where(kept, np.square(sums) / np.where(kept, spread, 1.0), 0.0)
+    ps = np.triu(chi_square_tail(each.sum(axis=(1, 3)), kept.sum(axis=(1, 3))), 1)
+    return np.asarray(ps + ps.T + np.eye(k))
+
+
+def compared_sequences(sequences: int, states: int, steps: int) -> Indices:
+    """The sequences that are compared with each other: all, or as many as fit, evenly spaced."""
+    columns = min(TOGETHER_COLUMNS, _TOGETHER_CELLS // steps)
+    most = max(2, columns // (states * (states - 1)))
+    return np.arange(sequences) if sequences <= most else np.linspace(0, sequences - 1, most).astype(np.intp)
+
+
+def worst_check(question: str, ps: Floats, names: tuple[str, ...], level: float) -> FitCheck:
+    """Bonferroni: the smallest chance times the number of tests."""
+    first = np.argsort(ps)[:3]
+    where = tuple(names[i] for i in first if ps[i] * ps.size < level) or (names[int(first[0])],)
+    return FitCheck(question, min(1.0, float(ps.min()) * ps.size), level, where, ps.size)
+
+
+# ---- quality of a fit ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SequenceQuality:
+    """One sequence: log-likelihoods per transition on held-out readings, and chances of its tests (uncorrected)."""
+
+    name: str
+    transitions: int
+    chain: float
+    independent: float
+    stationary: float
+    order_p: float
+    homogeneity_p: float
+    together_p: float
+    emission_p: float | None = None
+
+
+@dataclass(frozen=True)
+class FitQuality:
+    """How well a chain explains readings.
+
+    `chain`, `independent`, `stationary`: log-likelihood per transition on held-out readings of the chain, of one chain
+    for each sequence, and of the law that ignores the past. `gain` is that of the chain over independent chains, per
+    tick and all sequences together, `gain_error` its standard error. `order`, `homogeneity` and `together` are tests
+    at a stated level; `together` is None for a joint chain, which can express any movement together. Where the
+    readings behind the states are given, `emission_states` and `emission_readings` ask what they tell beyond their
+    states, and `finer_states` is a number of states proposed instead.
+    """
+
+    held_out_ticks: int
+    refitted: bool
+    chain: float
+    independent: float
+    stationary: float
+    gain: float
+    gain_error: float
+    order: FitCheck
+    homogeneity: FitCheck
+    together: FitCheck | None
+    table: tuple[SequenceQuality, ...]
+    explains: bool
+    verdict: str
+    emission_states: FitCheck | None = None
+    emission_readings: FitCheck | None = None
+    finer_states: int | None = None
+
+    def __repr__(self) -> str:
+        held = f"on {self.held_out_ticks:,} held-out ticks"
+        return f"FitQuality({'explains' if self.explains else 'does not explain'} the data, {held})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data, for JSON."""
+        return asdict(self)
+
+    def __rich__(self) -> Group:
+        from rich.console import Group
+        from rich.table import Table
+
+        table = Table("sequence", "chain", "independent", "no past")
+        for row in self.table[:30]:
+            table.add_row(row.name, f"{row.chain:.4f}", f"{row.independent:.4f}", f"{row.stationary:.4f}")
+        return Group(table, self.verdict)
+
+
+def fit_quality(
+    chain: Chain,
+    data: Any,
+    *,
+    readings: Any = None,
+    level: float = 0.001,
+    public: bool = False,
+    progress: Progress | bool | None = None,
+) -> FitQuality:
+    """Does the chain explain the data? Scores on held-out readings, and tests of what it assumes.
+
+    Scores: the last 30 % of the data are set aside, the chain is fitted again in the same way on the rest, and that
+    fit is scored; a chain given by hand, or fitted with epsilon, is scored as it is. Independent chains and frequencies
+    are fitted on the same rest.
+
+    Tests, on all of the data: does the state before the present one help to predict the next (order), does the second
+    half follow the same law as the first (homogeneity), do sequences move together within a step, which a coupled chain
+    cannot express (together)? For a chain with environments the tests are made given the clock, or given
+    what the past says about the hidden environment. With `readings`: given the state, does the reading
+    inside it help to predict the next and previous state (emission_states) and reading (emission_readings)? Then
+    certificates for these states do not hold for published readings, and finer states are proposed.
+
+    Args:
+        chain: the chain.
+        data: state numbers or a panel.
+        readings: the `Readings` that the states were made of, or numbers of the same shape.
+        level: the false-alarm rate of each test over all sequences.
+        public: declare that the data are public; otherwise it warns, because the answer reveals something about them.
+        progress: called with what is done, how much, and the total; True shows a bar.
+
+    >>> from csdp import CoupledChain, fit
+    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.1, 0.9]])
+    >>> states = chain.simulate(4000, seed=1)
+    >>> quality = fit_quality(fit(states, public=True), states, public=True)
+    >>> quality.explains, quality.chain > quality.independent > quality.stationary
+    (True, True)
+    """
+    if not public:
+        warnings.warn(
+            "the quality of a fit tells about the readings; keep it to yourself, or declare them public (public=True)",
+            PrivacyLeakWarning,
+            stacklevel=2,
+        )
+    check.number("level", level, above=0, below=1)
+    check_chain(chain)
+    sample = match_chain(chain, read_sample(data, states=chain.states))
+    ticks = np.asarray(data.ticks) if isinstance(data, Panel) else np.arange(sample.states.shape[0])
+    sample = add_environments(chain, sample, ticks)
+    numbers = None
+    if readings is not None:
+        numbers = arrange_numbers(readings, chain.names, ticks if isinstance(data, Panel) else None, ticks.size)
+    with show_progress(progress) as report:
+        scored, past, future, refitted = _split(chain, sample, report)
+        rows, gain, error = _scores(scored, past, future, report)
+        checks, ps = run_checks(chain, sample, numbers, level, report)
+    # A chain that was fitted again has no names of its own.
+    table = tuple(SequenceQuality(name, *row[1:], *p) for name, row, p in zip(chain.names, rows, ps, strict=True))
+    weights = [row.transitions for row in table]
+    mean, alone, still = np.average([[r.chain, r.independent, r.stationary] for r in table], axis=0, weights=weights)
+    finer = _propose_finer(sample, numbers, ps, checks)
+    explains, verdict = describe(chain, gain, error, useless=bool(mean <= still), checks=checks, finer=finer)
+    return FitQuality(
+        future.transitions,
+        refitted,
+        float(mean),
+        float(alone),
+        float(still),
+        gain,
+        error,
+        checks.order,
+        checks.homogeneity,
+        checks.together,
+        table,
+        explains,
+        verdict,
+        checks.emission_states,
+        checks.emission_readings,
+        None if finer is None else finer[0],
+    )
+
+
+def _propose_finer(
+    sample: Sample, numbers: Floats | None, ps: list[tuple[Any, ...]], checks: FitChecks
+) -> tuple[int, bool] | None:
+    """A finer number of states where the present ones hide something, and whether it is enough."""
+    check = checks.emission_states
+    if numbers is None or check is None or check.passed:
+        return None
+    chances = np.array([row[3] for row in ps])
+    return propose_states(numbers, chances, than=sample.m, level=check.level, environments=sample.environments)
+
+
+def _split(chain: Chain, readings: Sample, report: Progress) -> tuple[Chain, Sample, Sample, bool]:
+    """The chain that is scored, the readings before and after the split, and whether the chain was fitted again."""
+    ticks = readings.states.shape[0]
+    cut = round(ticks * (1 - HELD_OUT))
+    if min(cut, ticks - cut) < 20:
+        raise InputError(f"data: {ticks} ticks given; too few to hold {HELD_OUT:.0%} out (20 on either side)")
+    past, future = readings.between(0, cut), readings.between(cut - 1, ticks).in_direction(chain.direction)
+    again = refit(chain, past, report)
+    return chain if again is None else again, past.in_direction(chain.direction), future, again is not None
+
+
+def _scores(
+    chain: Chain, past: Sample, future: Sample, report: Progress
+) -> tuple[list[tuple[str, int, float, float, float]], float, float]:
+    """Held-out scores of every sequence, and the gain over independent chains per tick with its standard error."""
+    prediction = predict(chain, future)
+    gains = np.zeros(future.transitions)
+    rows = []
+    for j, name in enumerate(chain.names):
+        score, known = prediction.scores(j)
+        present, following = future.states[:-1, j], future.states[1:, j]
+        known = known & (present >= 0)
+        at, to = np.maximum(present, 0), np.maximum(following, 0)
+        alone = np.log(own_law(past, j))[at, to]
+        still = np.log(still_law(past, j))[to]
+        if not isinstance(chain, JointChain):
+            gains += np.where(known, score - alone, 0.0)
+        else:
+            gains -= np.where(known, alone, 0.0)
+        n = max(int(known.sum()), 1)
+        mean, lone, none = (float(part[known].sum()) / n for part in (score, alone, still))
+        rows.append((name, int(known.sum()), mean, lone, none))
+        report("scoring", j + 1, chain.sequences)
+    if isinstance(prediction, Prediction) and isinstance(chain, JointChain):
+        gains += prediction.joint_scores()
+    if not any(row[1] for row in rows):
+        raise InputError("data: no held-out transition was read at both ends; fill the gaps")
+    return rows, float(gains.mean()), batch_error(gains)
+
+
+def run_checks(
+    chain: Chain, readings: Sample, numbers: Floats | None, level: float, report: Progress
+) -> tuple[FitChecks, list[tuple[Any, ...]]]:
+    """The checks, and the chances of every sequence."""
+    prediction = predict(chain, readings)
+    s, names = chain.sequences, chain.names
+    some = compared_sequences(s, chain.states, readings.transitions)
+    place = {int(j): i for i, j in enumerate(some)}
+    left = np.zeros((readings.transitions, some.size, chain.states - 1), dtype=np.float64)
+    spread = np.zeros_like(left)
+    older, halves, close = np.ones(s), np.ones(s), np.ones(s)
+    for j in range(s):
+        residual, variance = prediction.residuals(j)
+        older[j] = order_p(prediction, j, residual, variance)
+        halves[j] = homogeneity_p(prediction, j, residual, variance)
+        if j in place:
+            left[:, place[j]], spread[:, place[j]] = residual, variance
+        report("testing", j + 1, s)
+    order = worst_check("does the state before the present one say more?", older, names, level)
+    homogeneity = worst_check("does the second half move as the first?", halves, names, level)
+    together, emissions = None, _check_emissions(chain, readings, numbers, level)
+    if not isinstance(chain, JointChain) and s > 1:
+        hidden = isinstance(chain, EnvironmentChain) and chain.kind == "hidden"
+        ps = together_ps(left, spread, prediction.sample.states[:-1, some], in_turn=hidden)
+        close[some] = ps.min(axis=1)
+        pairs = some.size * (some.size - 1) // 2
+        i, k = np.unravel_index(int(ps.argmin()), ps.shape)
+        where = (names[some[i]], names[some[k]])
+        question = "do sequences move together within a step?"
+        together = FitCheck(question, min(1.0, float(ps.min()) * pairs), level, where, pairs)
+    columns = (older.tolist(), halves.tolist(), close.tolist(), emissions[2])
+    return FitChecks(order, homogeneity, together, *emissions[:2]), list(zip(*columns, strict=True))
+
+
+def _check_emissions(
+    chain: Chain, sample: Sample, numbers: Floats | None, level: float
+) -> tuple[FitCheck | None, FitCheck | None, list[float | None]]:
+    """What readings tell beyond their states, of states and of readings; and the chance of each sequence."""
+    if numbers is None:
+        return None, None, [None] * chain.sequences
+    ps = emission_ps(numbers, sample.states, chain.states, sample.environments)
+    questions = ("state", "reading")
+    of_states, of_readings = (
+        worst_check(
+            f"does the reading inside a state tell more of the next and previous {what}?", ps[:, i], chain.names, level
+        )
+        for i, what in enumerate(questions)
+    )
+    return of_states, of_readings, ps[:, 0].tolist()
+
+
+# ---- verdict of a model ----------------------------------------------------------------------------------------------
+
+
+def check_model(chain: Chain, past: Any) -> Chain:
+    """Test a model on a public past; returns the same model, carrying the verdict.
+
+    Publishing under a model that its past rejects is refused unless it is overridden, and every output shows the
+    verdict. `csdp.fit` tests the models that it fits to public readings; use this for a declared model, or for one that
+    an earlier version fitted.
+
+    Args:
+        chain: the model; its family, if it has one, stays with it.
+        past: public readings: a panel, or state numbers. Never use private ones: the verdict reveals them.
+
+    >>> from csdp import CoupledChain
+    >>> chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
+    >>> check_model(chain, chain.simulate(2000, seed=1)).verdict.status
+    'accepted'
+    >>> check_model(chain, np.arange(2000)[:, None] // 3 % 2).verdict.status
+    'rejected'
+    """
+    check_chain(chain)
+    ticks = np.asarray(past.ticks) if isinstance(past, Panel) else None
+    sample = match_chain(chain, read_sample(past, states=chain.states))
+    evidence = find_evidence(chain, sample, ticks)
+    carried: dict[str, Any] = {"fitted": chain.fitted, "fit_cost": chain.fit_cost, "evidence": evidence}
+    point = chain.carrying(**carried)
+    family = chain.family
+    if isinstance(family, InfluenceFamily):
+        assert isinstance(point, CoupledChain)
+        return chain.carrying(**carried, family=family.with_point(point))
+    return point if family is None else chain.carrying(**carried, family=family.with_point(point))
+
+
+def find_evidence(chain: Chain, sample: Sample, ticks: npt.NDArray[Any] | None = None) -> Evidence:
+    """What public readings show of a model.
+
+    Args:
+        chain: the model.
+        sample: the readings, in natural order.
+        ticks: their ticks; default 0, 1, 2, ...
+    """
+    length = sample.states.shape[0]
+    if length < FEWEST_TICKS:
+        return Evidence("untested", f"{length} ticks are too few to test a model; {FEWEST_TICKS} are needed")
+    ticks = np.arange(length) if ticks is None else ticks
+    try:
+        known = add_environments(chain, sample, ticks)
+        checks, _ = run_checks(chain, known, None, LEVEL, lambda *_: None)
+    except CsdpError as error:
+        return Evidence("untested", str(error))
+    failures = [found for found, _ in list_failures(chain, checks)]
+    sequences, counts = count_lags(sample.states, chain.states)
+    return Evidence("rejected" if failures else "accepted", "; ".join(failures), sequences, counts)
+
+
+# ---- in words --------------------------------------------------------------------------------------------------------
+
+
+def describe(
+    chain: Chain,
+    gain: float,
+    error: float,
+    *,
+    useless: bool,
+    checks: FitChecks,
+    finer: tuple[int, bool] | None,
+) -> tuple[bool, str]:
+    """Whether the chain explains the data, and the same in words with what to do next."""
+    explains = math.isfinite(gain) and gain >= -SURE * error and not useless
+    sentences = [_compare(chain, gain, error)]
+    if useless:
+        sentences.append("Knowing the present does not help: the law that knows no past does as well.")
+    failures = [f"{found[0].upper()}{found[1:]}. {advice}." for found, advice in list_failures(chain, checks)]
+    if checks.emission_states is not None and not checks.emission_states.passed:
+        failures.append(_explain_emission(checks.emission_states, finer))
+    if explains and not failures:
+        sentences.append("No test speaks against it.")
+    return explains and not failures, " ".join([*sentences, *failures, *_explain_readings(checks)])
+
+
+def _kind(chain: Chain) -> str:
+    if isinstance(chain, JointChain):
+        return "joint chain"
+    return "environment chain" if isinstance(chain, EnvironmentChain) else "coupled chain"
+
+
+def _compare(chain: Chain, gain: float, error: float) -> str:
+    kind = _kind(chain)
+    figures = f"({gain:.4f} nats per tick, standard error {error:.4f})"
+    if chain.sequences == 1 and isinstance(chain, CoupledChain | JointChain):
+        return "There is one sequence, so there is nothing that a coupling could explain."
+    if not math.isfinite(gain):
+        return f"The {kind} does NOT explain these data: it calls impossible what they show. Fit with smoothing."
+    if gain > SURE * error:
+        return f"The {kind} explains these data better than independent chains {figures}."
+    if gain < -SURE * error:
+        return f"The {kind} does NOT explain these data: independent chains do better {figures}."
+    return f"The {kind} explains these data no better than independent chains {figures}."
+
+
+def list_failures(chain: Chain, checks: FitChecks) -> list[tuple[str, str]]:
+    """What each test of the chain that failed found, and what to do."""
+    order, homogeneity, together = checks.order, checks.homogeneity, checks.together
+    failures = []
+    if not order.passed:
+        failures.append(
+            (
+                f"the present alone does not predict the future, the state before it adds to it ({_place(order)})",
+                f"A first-order chain is not enough: use a longer step, finer states, {_environment_advice(chain)}",
+            )
+        )
+    if not homogeneity.passed:
+        failures.append(
+            (
+                f"the second half moves differently from the first ({_place(homogeneity)})",
+                f"Fit on a shorter, recent stretch, {_environment_advice(chain)}",
+            )
+        )
+    if together is not None and not together.passed:
+        failures.append(
+            (
+                f"sequences move together within a step ({_chance(together.p)}; {' and '.join(together.where)})",
+                f"{_together_advice(chain)}, and compare the leakage",
+            )
+        )
+    return failures
+
+
+def _environment_advice(chain: Chain) -> str:
+    if isinstance(chain, EnvironmentChain) and chain.kind == "hidden":
+        return "or with more environments (environments=)"
+    return "or with environment='hidden' if such times come and go"
+
+
+def _together_advice(chain: Chain) -> str:
+    if isinstance(chain, EnvironmentChain):
+        more = "more environments (environments=)" if chain.kind == "hidden" else "environment='hidden'"
+        return f"These environments do not explain it: use {more}"
+    joint = "or method='joint'"
+    if chain.size > JOINT_STATES:
+        joint = f"or method='joint' for fewer sequences or states (at most {JOINT_STATES:,} joint states)"
+    return (
+        "A coupled chain cannot express this: use environment='hidden', or environment='clock' if one drives them, "
+        f"{joint}"
+    )
+
+
+def _explain_emission(check: FitCheck, finer: tuple[int, bool] | None) -> str:
+    finding = (
+        f"The reading inside a state tells more of the states before and after it ({_place(check)}), so certificates "
+        "for these states do not hold where readings are published: "
+    )
+    if finer is None:
+        return finding + "use a longer step, or rely on the plain and group level alone."
+    use = f"states={finer[0]} (Discretiser.fit(readings, states={finer[0]}))"
+    if finer[1]:
+        return finding + f"use finer states; {use} would do."
+    return (
+        finding + f"even {use} are too few by this test; use a longer step as well, or the plain and group level alone."
+    )
+
+
+def _explain_readings(checks: FitChecks) -> list[str]:
+    states, readings = checks.emission_states, checks.emission_readings
+    if states is None or readings is None or readings.passed or not states.passed:
+        return []
+    return [
+        f"Given the states, a reading tells of the readings before and after it ({_place(readings)}): certificates of "
+        "the present state stand, but not for the present reading. Use finer states for that."
+    ]
+
+
+def _place(check: FitCheck) -> str:
+    return f"{_chance(check.p)}; {', '.join(check.where)}"
+
+
+def _chance(p: float) -> str:
+    return "p < 1e-12" if p < 1e-12 else f"p = {p:.1e}"
