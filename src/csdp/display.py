@@ -1,4 +1,4 @@
-"""How results show themselves in a notebook: as a table, as a picture, and as a short page.
+"""Results in a notebook: as a table, a picture, and a short page.
 
 Rooms return records and draw nothing. A result that is `Displayed` hands itself to the backend, which lies above all
 rooms and is loaded by its name when it is first asked for, as pandas loads the backend of its plots.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: The module that knows how every result looks.
-_BACKEND = "csdp.interop.notebook"
+_BACKEND = "csdp.report.notebook"
 
 
 class Displayed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-from datetime import datetime, timedelta
 
 _context = multiprocessing.get_context("forkserver")
 
@@ -27,18 +26,3 @@ class Hold:
             return commit_many(ledger, pairs)
 
         Ledger.commit_many = slow
-
-
-class Later(datetime):
-    """A clock that is an hour ahead."""
-
-    @classmethod
-    def now(cls, tz=None):
-        return datetime.now(tz) + timedelta(hours=1)
-
-
-def an_hour_later():
-    """Whoever asks how old a reservation is asks an hour later."""
-    import csdp.publisher.admission as waiting
-
-    waiting.datetime = Later

@@ -316,7 +316,7 @@ class TestPlaces:
             ledger.write_bytes(content)
             one_line(release(place, tmp_path, place / "wide.csv", tmp_path / "out.csv", code=2))
             assert ledger.read_bytes() == content
-            for command in ("show", "verify", "export", "migrate"):
+            for command in ("show", "verify", "export"):
                 assert "ledger" in one_line(csdp("ledger", command, ledger, code=2))
         assert not (tmp_path / "out.csv").exists()
 

@@ -9,7 +9,7 @@ import pytest
 from csdp.errors import InputError
 from csdp.publisher import Release, Skipped
 from csdp.report import files
-from csdp.report.files import Series, write_series
+from csdp.report.series import Series, write_series
 
 
 class TestSeriesFiles:

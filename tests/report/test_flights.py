@@ -9,8 +9,8 @@ import pytest
 
 from csdp import Accountant, Ledger, Plan, datasets
 from csdp.bounds.result import belief
-from csdp.report.flights import BUDGET, DAY, LATE_BUDGETS
-from csdp.report.flights_page import lead
+from csdp.demo.flights import BUDGET, LATE_BUDGETS
+from csdp.demo.page import lead
 from csdp.report.page import percent
 from plain_words import check_plain_words
 
@@ -52,25 +52,6 @@ def test_the_line_follows_the_truth_and_its_band_holds(flights_demo):
     assert min(now.coverage, late.coverage) > 0.87
 
 
-def test_a_line_from_it_says_the_mean_of_the_shares(flights_demo):
-    """The shares themselves are not certified; what is published of late or not says their mean, by a public line."""
-    study = flights_demo.study
-    past, rest = study.data.readings.split(study.data.past_ends)
-    shares, late = np.nanmean(past.readings, axis=1), np.nanmean(study.past.readings, axis=1)
-    known = ~np.isnan(late)
-    line = np.polyfit(late[known], shares[known], 1)
-    usual = [np.nanmean(shares[past.ticks % DAY == phase]) for phase in range(DAY)]
-    truth = dict(zip(rest.ticks.tolist(), np.nanmean(rest.readings, axis=1).tolist(), strict=True))
-    said = [(one.tick, float(np.polyval(line, one.estimate))) for one in study.now.shown if one.estimate is not None]
-    error, nothing = (
-        np.mean([(guess - truth[tick]) ** 2 for tick, guess in guesses])
-        for guesses in (said, [(tick, usual[tick % DAY]) for tick, _ in said])
-    )
-    assert 1 - error / nothing > 0.75  # about 0.87, with a standard deviation of about 0.01
-    plain = np.mean([(one.estimate - truth[one.tick]) ** 2 for one in study.now.shown if one.estimate is not None])
-    assert plain > 1.3 * error  # the line matters: 0.74 without it
-
-
 def test_older_numbers_tell_less_and_the_least_delays_are_found(flights_demo):
     study = flights_demo.study
     told = [one.family for one in study.delays]
@@ -88,7 +69,7 @@ def test_it_says_that_the_flights_reject_the_model(flights_demo):
     study = flights_demo.study
     assert study.chain.fitted.readings_check == "passed"  # late or not is all that is published
     assert study.now.plan.verdict.status == "rejected"
-    assert "The flights do not accept the model" in lead(study)
+    assert "The flights do not accept the model" in lead(study)[1]
     assert study.now.certificate.promises[0].name == "event"
     share = (flights_demo.files[0].parent / "share.html").read_text(encoding="utf-8")
     assert share.index("the second half moves differently from the first") < share.index("<h1>")

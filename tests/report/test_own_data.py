@@ -8,7 +8,7 @@ import pytest
 import csdp
 from csdp.panel import Panel, Readings
 from csdp.report import figures
-from csdp.report.records import ReleaseRecord, TruthRecord, day_names, label_times, truth_records
+from csdp.report.series import ReleaseRecord, TruthRecord, day_names, label_times, truth_records
 
 CHAIN = csdp.CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], values=[10.0, 20.0], names=["a", "b"])
 

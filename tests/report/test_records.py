@@ -3,24 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from csdp import CoupledChain, JointChain, Mean, Panel, Plan, Release, leakage
+from csdp import CoupledChain, EnvironmentChain, JointChain, Mean, Panel, Plan, Release
 from csdp.errors import InputError
 from csdp.report.figures import coupling_graph_figure
-from csdp.report.records import dependences, first_answers, leakage_by_age, release_records
+from csdp.report.series import Dependence, dependences, first_answers, release_records
 
 PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
-
-
-class TestSweeps:
-    def test_by_age_is_the_library(self):
-        for record in leakage_by_age(PAPER, Mean(), ages=[1, 3], epsilon_c=0.5):
-            expected = leakage(PAPER, Mean(), ages=record.age, epsilon_c=0.5, bound=record.bound)
-            assert (record.epsilon, record.sound) == (expected.epsilon, expected.sound)
-
-    def test_progress_is_told(self):
-        calls = []
-        leakage_by_age(PAPER, Mean(), ages=[1, 2], epsilon_c=1.0, progress=lambda *t: calls.append(t))
-        assert calls == [("leakage by age", 1, 2), ("leakage by age", 2, 2)]
 
 
 def test_answers_of_ticks_with_a_missing_reading_are_not_known():
@@ -34,6 +22,14 @@ def test_a_release_without_a_recorded_band_has_one_of_two_standard_errors():
     old, new = (Release(7, (0.5,), (0.4,), (0.1,), 2, 0, 0.2, low=low, high=low) for low in ((), (0.4,)))
     records = release_records([old, new, Release(8, (0.5,), (), (), 2, 0, 0.2)])
     assert [(r.low, r.high) for r in records] == [(pytest.approx(0.2), pytest.approx(0.6)), (0.4, 0.4), (None, None)]
+
+
+def test_a_dependence_is_the_strongest_of_all_environments():
+    follow = CoupledChain([[0.75, 0.25], [0, 1.0]], [[0.7, 0.3], [0.3, 0.7]])
+    alone = CoupledChain([[1.0, 0], [0, 1.0]], [[0.6, 0.4], [0.1, 0.9]])
+    expected = [Dependence(0, 0, 0.5), Dependence(0, 1, 0.1), Dependence(1, 1, 0.5)]
+    for how in ({"cycle": (0, 1)}, {"switching": [[0.5, 0.5], [0.5, 0.5]]}):
+        assert dependences(EnvironmentChain([follow, alone], **how)) == expected
 
 
 class TestDependences:

@@ -219,8 +219,6 @@ def _make_promises(
             f"against an adversary who knows the model and every other {record} of that tick, {_if_model(plan)}",
         ),
     )
-    if plan.readings_check == "failed":
-        promises = tuple(map(_plain_only, promises))
     if plan.verdict.reliable:
         return promises
     # What holds under any model first: it is the number to rely on.
@@ -255,7 +253,7 @@ def _worth(ledger: Ledger, dataset: str, plan: Plan) -> dict[str, Any] | None:
     """What the newest releases are worth, as they are recorded."""
     from csdp.publisher import Release
 
-    newest = ledger.outputs_after(dataset, None, query=plan.query.name, limit=_NEWEST)
+    newest = ledger.outputs(dataset, query=plan.query.name, limit=_NEWEST)
     releases = [release for release in map(Release.of, newest) if release.usefulness is not None]
     if not releases:
         return None
@@ -268,17 +266,6 @@ def _worth(ledger: Ledger, dataset: str, plan: Plan) -> dict[str, Any] | None:
         "level": last.level,
         "words": f"The estimate {error.in_words} ({about_words(last.about, plan.max_age)}).",
     }
-
-
-def _plain_only(promise: Promise) -> Promise:
-    """A promise where the public past spoke against certificates of these states: it holds under any model."""
-    if promise.name not in {"present", "lifetime"}:
-        return promise
-    words = (
-        "by plain group privacy alone, of all sequences: the public past of the readings speaks against a certificate "
-        "of these states, and this was overridden"
-    )
-    return Promise(promise.name, promise.epsilon, None, promise.protects, words)
 
 
 def _ceiling(
@@ -303,11 +290,9 @@ def _reason_kind(skip: Skipped) -> str:
     """The kind of reason why a tick has no output, for counting."""
     kinds = {
         "snapshots read so far": "not enough old readings yet",
-        "has not been read yet": "a sequence was never read",
-        "older than planned": "a reading was too old",
+        "older than planned": "a reading was missing or too old",
         "above its limit": "refused by a limit",
-        "is held": "held by another process, or lost with it",
-        "is lost": "lost: charged before, never published",
+        "is reserved but not committed": "lost: charged before, never published",
         "out of order": "older than the newest charged tick",
         "not over by the wall clock": "its time is not over by the wall clock",
     }

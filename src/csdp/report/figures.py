@@ -9,8 +9,7 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,11 +17,13 @@ import numpy as np
 
 from csdp.bounds.result import belief
 from csdp.errors import InputError
-from csdp.report.records import AgeRecord, LeakageRecord, ReleaseRecord, TruthRecord, dependences
+from csdp.report.series import LeakageRecord, ReleaseRecord, TruthRecord, dependences
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from csdp.auditing.attacker import Attack
+    from csdp.auditing.audit import Audit
     from csdp.chain import Model
     from csdp.planning import FoundPlan, Frontier
 
@@ -43,62 +44,6 @@ THEME = {
 }
 #: Largest number of sequences, and of arrows, in a graph of the coupling.
 DRAWN_SEQUENCES, DRAWN_ARROWS = 40, 120
-
-
-@dataclass(frozen=True)
-class _LineStyle:
-    colour: str
-    marker: str
-    width: float = 1.6
-
-
-_STYLES = {
-    "exact": _LineStyle(INK, "o", 2.8),
-    "profile": _LineStyle(BLUE, "s"),
-    "two-point": _LineStyle(SKY, "^"),
-    "loose": _LineStyle(GREEN, "D"),
-    "contraction": _LineStyle(PURPLE, "v"),
-    "freshness": _LineStyle(ORANGE, "P"),
-    "lineage": _LineStyle(QUIET, "x"),
-    "group": _LineStyle(QUIET, "+"),
-    "printed-loose": _LineStyle(RED, "s"),
-    "printed-tight": _LineStyle(RED, "o"),
-}
-
-
-def leakage_by_age_figure(records: Sequence[AgeRecord]) -> Figure:
-    """Draw leakage against age, one line per bound, on a logarithmic scale; unsound formulas are dashed and named."""
-    finite = [record for record in records if 0 < record.epsilon < float("inf")]
-    if not finite:
-        raise InputError("figure: no finite leakage to draw; try other ages")
-    figure = blank_figure(8.4, 5.6)
-    axes = figure.add_subplot()
-    ends = []
-    for bound in dict.fromkeys(record.bound for record in finite):
-        line = sorted((r for r in finite if r.bound == bound), key=lambda r: r.age)
-        style = _STYLES.get(bound, _LineStyle(QUIET, "."))
-        sound = all(record.sound for record in line)
-        axes.plot(
-            [r.age for r in line],
-            [r.epsilon for r in line],
-            color=style.colour,
-            linewidth=style.width,
-            linestyle="-" if sound else (0, (4, 2)),
-            marker=style.marker,
-            markersize=5,
-            markerfacecolor=style.colour if sound else "none",
-            zorder=3 if bound == "exact" else 2,
-        )
-        label = bound if sound else f"{bound}: printed (unsound)"
-        ends.append((line[-1].age, line[-1].epsilon, label, style.colour, bound == "exact"))
-    axes.set_yscale("log")
-    ages = sorted({record.age for record in finite})
-    axes.set_xticks(ages if len(ages) <= 20 else ages[:: len(ages) // 10])
-    axes.set_xlabel("Age of the published data (steps)")
-    axes.set_ylabel("Leakage of the present, epsilon (log scale)")
-    style_axes(axes)
-    label_ends(axes, ends)
-    return figure
 
 
 def release_figure(
@@ -286,38 +231,6 @@ def frontier_figure(line: Frontier, *, chosen: FoundPlan | tuple[float, float] |
     return figure
 
 
-def delay_figure(line: Frontier, *, chosen: FoundPlan, budget: float | None = None) -> Figure:
-    """Draw leakage against delay, one line per error of what is told about the time of the readings.
-
-    Args:
-        line: The points to draw, about the time of the readings.
-        chosen: The plan that a search found.
-        budget: The leakage that was allowed.
-    """
-    figure = blank_figure(8.4, 4.6)
-    axes = figure.add_subplot()
-    ends = []
-    for level, colour in zip(sorted({p.epsilon_c for p in line.points}), (SKY, GREEN, BLUE, PURPLE), strict=False):
-        points = sorted((p for p in line.points if p.epsilon_c == level), key=lambda p: p.age)
-        axes.plot([p.age for p in points], [p.leakage for p in points], color=colour, linewidth=1.8, marker=".")
-        ends.append((points[-1].age, points[-1].leakage, f"error {math.sqrt(points[-1].mse):.2g}", colour, False))
-    if budget is not None:
-        axes.axhline(budget, color=RED, linewidth=1.2, linestyle=(0, (6, 2)))
-        axes.annotate(
-            f"budget {budget:g}", (0.01, budget), (0, 4), ("axes fraction", "data"), "offset points", color=RED
-        )
-    place = (chosen.delay, chosen.leakage.epsilon)
-    axes.plot(*([number] for number in place), color=RED, marker="*", markersize=16, linestyle="none", zorder=4)
-    axes.annotate("this plan", place, (-8, -18), textcoords="offset points", color=RED, ha="right")
-    axes.set_yscale("log")
-    axes.set_xticks(sorted({p.age for p in line.points}))
-    axes.set_xlabel("Delay: ticks for which every number is held back")
-    axes.set_ylabel("Leakage of the present, for ever (log scale)")
-    style_axes(axes, grid="both")
-    label_ends(axes, ends, gap=0.07)
-    return figure
-
-
 def coupling_graph_figure(model: Model) -> Figure:
     """Draw the sequences on a circle; an arrow from k to j is thicker the more j's next state depends on k.
 
@@ -369,6 +282,90 @@ def coupling_graph_figure(model: Model) -> Figure:
     axes.set_ylim(-1.25, 1.25)
     axes.set_aspect("equal")
     axes.set_axis_off()
+    return figure
+
+
+def audit_figure(audits: Mapping[str, Audit], *, exact: float | None = None) -> Figure:
+    """Draw the lower bounds that audits prove as their samples grow, with lines at the claims and the exact leakage.
+
+    Each point holds separately with the confidence of its audit. A bound above its claim is a violation; a correct
+    auditor's bound stays below the exact leakage of its mechanism.
+    """
+    if not audits:
+        raise InputError("figure: no audit to draw")
+    figure = blank_figure(8.4, 4.8)
+    axes = figure.add_subplot()
+    ends = []
+    colours = itertools.cycle((BLUE, GREEN, PURPLE, SKY, QUIET))
+    most = max(audit.growth[-1][0] for audit in audits.values())
+    for name, audit in audits.items():
+        sizes, bounds = zip(*audit.growth, strict=True)
+        colour = RED if audit.violated else next(colours)
+        axes.plot(sizes, bounds, color=colour, linewidth=2.0, marker=".", zorder=3)
+        words = f"{name}:\n{'violated' if audit.violated else 'no violation'}"
+        ends.append((sizes[-1], bounds[-1], words, colour, audit.violated))
+    claims = {audit.claim for audit in audits.values() if audit.claim is not None and audit.claim < float("inf")}
+    for claim in sorted(claims):
+        axes.axhline(claim, color=INK, linewidth=1.4, linestyle=(0, (6, 2)), zorder=2)
+        ends.append((most, claim, f"claimed {claim:.4g}", INK, False))
+    if exact is not None and not any(abs(exact - claim) < 1e-9 for claim in claims):
+        axes.axhline(exact, color=ORANGE, linewidth=1.4, zorder=2)
+        ends.append((most, exact, f"exact {exact:.4g}", ORANGE, False))
+    axes.set_xscale("log")
+    highest = max([*claims, exact or 0.0, *(audit.lower for audit in audits.values())])
+    axes.set_ylim(0.0, 1.1 * highest if highest > 0 else 1.0)
+    axes.set_xlabel("Samples in the bound, for each of the two present states")
+    axes.set_ylabel("Leakage of the present, epsilon:\nproven lower bound")
+    style_axes(axes)
+    label_ends(axes, ends, gap=0.11)
+    return figure
+
+
+def attack_figure(attack: Attack, *, sequence: int = 0, bound: Sequence[float] | float | None = None) -> Figure:
+    """Draw an attacker's belief about one sequence by tick and the truth; below, how much its log odds changed.
+
+    The belief is the expected value of the state. PRIVATE if the truth is drawn: do not pass it on.
+
+    Args:
+        attack: The attack, with the truth or without.
+        sequence: Number of the sequence to draw.
+        bound: Leakage of the present, for all ticks or for each, which the change of log odds never exceeds.
+    """
+    ticks, sequences, _ = attack.posterior.shape
+    if not 0 <= sequence < sequences:
+        raise InputError(f"figure: sequence {sequence} given; 0 to {sequences - 1}")
+    figure = blank_figure(8.4, 6.0)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
+    values, at = attack.values[sequence], range(ticks)
+    ends = []
+    if attack.truth is not None:
+        true = values[attack.truth[:, sequence]]
+        above.step(at, true, where="mid", color=ORANGE, linewidth=1.6, zorder=2)
+        ends.append((ticks - 1, float(true[-1]), "true value\n(private)", ORANGE, False))
+    for law, words, colour, strong in (
+        (attack.prior, "no outputs", QUIET, False),
+        (attack.hindsight, "with all\noutputs", SKY, False),
+        (attack.posterior, "with outputs\nso far", BLUE, True),
+    ):
+        line = law[:, sequence] @ values
+        above.plot(at, line, color=colour, linewidth=2.2 if strong else 1.2, zorder=4 if strong else 3)
+        ends.append((ticks - 1, float(line[-1]), words, colour, strong))
+    above.set_ylabel(f"Belief about {attack.names[sequence]}:\nexpected value")
+    style_axes(above)
+    label_ends(above, ends, gap=0.14)
+    below.plot(at, attack.swing, color=BLUE, linewidth=1.6, zorder=3)
+    marks = [(ticks - 1, float(attack.swing[-1]), "this attacker", BLUE, True)]
+    if bound is not None:
+        allowed = [float(bound)] * ticks if isinstance(bound, int | float) else [float(b) for b in bound]
+        if len(allowed) != ticks:
+            raise InputError(f"figure: {len(allowed)} bounds given for {ticks} ticks")
+        below.plot(at, allowed, color=RED, linewidth=1.6, linestyle=(0, (6, 2)), zorder=2)
+        marks.append((ticks - 1, allowed[-1], "leakage of\nthe present", RED, False))
+    below.set_ylim(bottom=0.0)
+    below.set_xlabel("Tick")
+    below.set_ylabel("Largest change\nof log odds")
+    style_axes(below)
+    label_ends(below, marks, gap=0.2)
     return figure
 
 

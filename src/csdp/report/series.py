@@ -1,33 +1,190 @@
-"""Records that figures and pages are drawn from: releases, true answers, leakages, dependences, times of the axis."""
+"""Released series as CSV, Parquet or JSON, and the records that figures are drawn from."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
 
-from csdp.aging import Progress
 from csdp.arrays import Floats
-from csdp.bounds.overview import leakage_table
 from csdp.chain import CoupledChain, EnvironmentChain, Model
-from csdp.computation import FoldComputation
+from csdp.errors import InputError
 from csdp.ledger import Charge, Ledger
 from csdp.panel import Panel, Readings
 from csdp.plan import ALGORITHM, Plan
-from csdp.publisher import Publisher, Release, Standing
+from csdp.publisher import Publisher, Release, Skipped, Standing
 from csdp.publisher.sources import true_answers
-from csdp.queries import Query
+from csdp.query_table import FoldTable
+from csdp.report.files import json_text, replace_file
 
+#: Endings of the files that a series can be written to.
+SERIES_KINDS = (".csv", ".parquet", ".json")
+#: Largest number of sequences whose unequal ages are listed in every row; otherwise their range is.
+_AGES_LISTED = 100
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _LABELS = 8
 #: Hours between labels within two days.
 _HOURS = (1, 2, 3, 6, 12)
+
+
+# ---- released series -----------------------------------------------------------------------------------------------
+
+
+class TimedTicks(Protocol):
+    """Readings on a grid: a panel, or a table behind an engine."""
+
+    @property
+    def ticks(self) -> npt.NDArray[np.int64]:
+        """Consecutive ticks."""
+
+    @property
+    def times(self) -> npt.NDArray[Any]:
+        """The time of each tick, as read."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Releases in order of their ticks, the times of the ticks as read, and the ticks without output."""
+
+    names: tuple[str, ...]
+    times: Mapping[int, Any]
+    releases: tuple[Release, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+    @classmethod
+    def of(
+        cls, plan: Plan, readings: TimedTicks, releases: tuple[Release, ...], skipped: tuple[Skipped, ...] = ()
+    ) -> Series:
+        """Make the series of the releases of some readings."""
+        names = plan.query.output_names(plan.model.names, plan.model.value_table)
+        times = readings.times.tolist() if readings.times.dtype.kind != "M" else readings.times.astype(str).tolist()
+        return cls(names, dict(zip(readings.ticks.tolist(), times, strict=True)), releases, skipped)
+
+    def columns(self) -> dict[str, list[Any]]:
+        """The columns tick, time, value, estimate, standard_error, low, high, about, ages, stale, epsilon_s, model, and
+        count where readings were published.
+
+        With several outputs, value, estimate, standard_error, low and high are followed by `:NAME`. What is missing of
+        an estimate is None.
+        """
+        table: dict[str, list[Any]] = {
+            "tick": [r.tick for r in self.releases],
+            "time": [self.times[r.tick] for r in self.releases],
+        }
+        for part in ("value", "estimate", "standard_error", "low", "high"):
+            rows = [r.values if part == "value" else getattr(r, part) for r in self.releases]
+            for i, name in enumerate(self.names):
+                label = part if len(self.names) == 1 else f"{part}:{name}"
+                table[label] = [row[i] if row else None for row in rows]
+        table["about"] = [r.about for r in self.releases]
+        table["ages"] = [_format_ages(r.ages) for r in self.releases]
+        table["stale"] = [r.stale for r in self.releases]
+        table["epsilon_s"] = [r.epsilon_s for r in self.releases]
+        table["model"] = [r.model for r in self.releases]
+        if any(r.count is not None for r in self.releases):
+            table["count"] = [r.count for r in self.releases]
+        return table
+
+
+def _format_ages(ages: int | tuple[int, ...]) -> int | str:
+    """Format one age, or one per sequence; of very many only their range.
+
+    >>> _format_ages(2), _format_ages((1, 3))
+    (2, '1,3')
+    """
+    if isinstance(ages, int):
+        return ages
+    return ",".join(map(str, ages)) if len(ages) <= _AGES_LISTED else f"{min(ages)}..{max(ages)}"
+
+
+def check_kind(path: Path) -> str:
+    """Return the ending of the file's name; refuse one that no series can be written to."""
+    kind = path.suffix.lower()
+    if kind not in SERIES_KINDS:
+        allowed = f"{', '.join(SERIES_KINDS[:-1])} or {SERIES_KINDS[-1]}"
+        raise InputError(f"output: {path.name!r} given; the name must end in {allowed}")
+    return kind
+
+
+def write_series(series: Series, path: Path) -> None:
+    """Write a series in the format of the name's ending, completely or not at all."""
+    kind = check_kind(path)
+    content = {".csv": _csv, ".parquet": _parquet, ".json": _json}[kind](series)
+    with replace_file(path) as file:
+        file.write(content)
+
+
+def _csv(series: Series) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    table = series.columns()
+    writer.writerow(table)
+    writer.writerows(zip(*table.values(), strict=True))
+    return text.getvalue().encode()
+
+
+def _json(series: Series) -> bytes:
+    content = {
+        "outputs": list(series.names),
+        "releases": [
+            {
+                "tick": r.tick,
+                "time": series.times[r.tick],
+                **{part: list(getattr(r, part)) for part in ("values", "estimate", "standard_error", "low", "high")},
+                **{part: getattr(r, part) for part in ("level", "about", "ages")},
+                "stale": r.stale,
+                "epsilon_s": r.epsilon_s,
+                "model": r.model,
+                **({} if r.count is None else {"count": r.count}),
+            }
+            for r in series.releases
+        ],
+        "skipped": [{"tick": s.tick, "time": series.times[s.tick], "reason": s.reason} for s in series.skipped],
+    }
+    return (json_text(content) + "\n").encode()
+
+
+def arrow_table(series: Series) -> Any:
+    """Make an arrow table of the columns of a series."""
+    import pyarrow
+
+    table = series.columns()
+    kinds: dict[str, Any] = dict.fromkeys(("tick", "stale", "count"), pyarrow.int64())
+    arrays = []
+    for name, cells in table.items():
+        if name == "time":
+            stamps = any(isinstance(cell, str) for cell in series.times.values())
+            times = pyarrow.array(cells, pyarrow.string() if stamps else pyarrow.int64())
+            arrays.append(times.cast(pyarrow.timestamp("s")) if stamps else times)
+        elif name in {"about", "model"}:
+            arrays.append(pyarrow.array(cells, pyarrow.string()))
+        elif name == "ages":
+            whole = all(isinstance(cell, int) for cell in cells)
+            arrays.append(pyarrow.array(cells, pyarrow.int64() if whole else pyarrow.string()))
+        else:
+            arrays.append(pyarrow.array(cells, kinds.get(name, pyarrow.float64())))
+    return pyarrow.table(arrays, names=list(table))
+
+
+def _parquet(series: Series) -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    sink = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(arrow_table(series), sink)
+    return bytes(sink.getvalue())
+
+
+# ---- what figures are drawn from -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -102,7 +259,7 @@ def truth_records(plan: Plan, panel: Panel, readings: Readings | None = None) ->
 def _answers_as_read(plan: Plan, readings: Readings) -> Floats | None:
     """The first output at every tick, of the readings themselves; None where the query is not one of values."""
     query, table = plan.query, plan.model.value_table
-    if not isinstance(query, FoldComputation) or query.weights is None:
+    if not isinstance(query, FoldTable) or query.weights is None:
         return None
     weights = (query.weights * table).sum(axis=1) / np.maximum((table * table).sum(axis=1), np.finfo(float).tiny)
     if not np.allclose(query.weights, weights[:, None] * table, rtol=1e-9, atol=1e-9 * float(np.abs(table).max())):
@@ -139,45 +296,6 @@ def leakage_records(
         state = accountant.restore(recorded.accountant, cost=recorded.cost)
         for tick in ticks:
             records.append(LeakageRecord(tick, accountant.leakage(state, tick).epsilon, tick == entry.tick))
-    return records
-
-
-# ---- leakage by age -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class AgeRecord:
-    """The leakage of a release at one common age, by one bound."""
-
-    bound: str
-    age: int
-    epsilon: float
-    sound: bool
-
-
-def leakage_by_age(
-    model: Model,
-    query: Query,
-    *,
-    ages: Sequence[int],
-    epsilon_c: float,
-    protect: float | None = None,
-    progress: Progress | None = None,
-) -> list[AgeRecord]:
-    """Compute every bound that applies at every age, for the informed adversary; `protect` as for `csdp.leakage`.
-
-    >>> from csdp import CoupledChain, Mean
-    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
-    >>> records = leakage_by_age(chain, Mean(), ages=[2], epsilon_c=1.0)
-    >>> records[0].bound, round(records[0].epsilon, 6)
-    ('exact', 0.153046)
-    """
-    records = []
-    for done, age in enumerate(ages, start=1):
-        table = leakage_table(model, query, ages=age, epsilon_c=epsilon_c, protect=protect)
-        records += [AgeRecord(row.bound, age, row.epsilon, row.sound) for row in table.rows]
-        if progress is not None:
-            progress("leakage by age", done, len(ages))
     return records
 
 

@@ -21,23 +21,22 @@ from csdp.bounds.result import belief
 from csdp.chain import EnvironmentChain, Family, Model
 from csdp.chain.family import certified_model
 from csdp.chain.files import save_model
-from csdp.computation import Computation, verify_query
 from csdp.datasets import Dataset
 from csdp.errors import CsdpWarning, InfeasibleError, LedgerConflictError
 from csdp.estimate import LearnedEstimator
 from csdp.estimate.result import About, removed_share
+from csdp.fitting.checks import FitQuality, fit_quality
 from csdp.fitting.fit import fit
-from csdp.fitting.quality import FitQuality, fit_quality
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.planning.curves import largest_level
 from csdp.publisher import Batch, Publisher, learn_from_past
-from csdp.queries import Mean
-from csdp.reading_range import ReadingRange
-from csdp.report import records
+from csdp.query import Mean, QueryTable, tabulate
+from csdp.readings import ReadingRange
+from csdp.report import series
 from csdp.report.certificate import Certificate, certify
-from csdp.report.files import Series, write_json, write_series
+from csdp.report.files import write_json
 
 #: Hidden environments, and chains besides the fit that the certificate covers too.
 ENVIRONMENTS, ENSEMBLE = 4, 4
@@ -46,7 +45,7 @@ DAY = 5
 #: A reading that is published: 1 where a destination is late, else 0. Nothing finer, because the share of its late
 #: departures tells more of the ticks around it than the state does, so that no certificate of states would hold for it.
 LATE = ReadingRange(0.0, 1.0, 1.0)
-#: Ceiling of the leakage of the present for the live number, for every chain of the family, without end.
+#: Ceiling of the leakage of the present for the live number, for every chain of the family, in the long run.
 BUDGET = 1.0
 #: Noise level of the number that is held back, the ceilings that delays are found for, and the delays that are tried.
 LATE_LEVEL, LATE_BUDGETS, DELAYS = 2.0, (0.5, 0.1), tuple(range(1, 9))
@@ -67,7 +66,7 @@ EVENT_LIMIT = 10.0
 
 @dataclass(frozen=True)
 class DelayRecord:
-    """Leakage of the present by releases at every tick without end that are held back `delay` ticks."""
+    """Leakage of the present in the long run, by releases at every tick that are held back `delay` ticks."""
 
     delay: int
     point: float
@@ -79,15 +78,15 @@ class FlightsRelease:
     """One way to publish: its plan, its estimator, what came out, and how close it came. `truth` is PRIVATE."""
 
     plan: Plan
-    ceiling: float  #: leakage of the present without end, for every chain of the family
+    ceiling: float  #: leakage of the present in the long run, for every chain of the family
     point: float  #: the same for the fitted chain alone
     learned: LearnedEstimator
     batch: Batch
     certificate: Certificate
-    leakage: list[records.LeakageRecord]
-    shown: list[records.ReleaseRecord]
+    leakage: list[series.LeakageRecord]
+    shown: list[series.ReleaseRecord]
     usual: list[tuple[int, float]]
-    truth: list[records.TruthRecord]
+    truth: list[series.TruthRecord]
     error: float  #: mean squared error of the estimate on the published ticks
     no_data: float  #: the same of guessing what is usual at that hour
     coverage: float  #: share of the truths inside the band
@@ -152,10 +151,10 @@ class FlightsModel:
     past: Panel
     rest: Panel
     chain: EnvironmentChain
-    query: Computation
+    query: QueryTable
 
     def plan_for(self, budget: float) -> Plan:
-        """The least noise for the live number whose releases at every tick without end keep a budget."""
+        """The least noise for the live number whose releases at every tick in the long run keep a budget."""
         level = _largest_level(certified_model(self.chain), self.query, 0, budget)
         return Plan(self.chain, self.query, 0, level)
 
@@ -182,7 +181,7 @@ def fit_flights(progress: Progress) -> FlightsModel:
             progress=progress,
         )
     assert isinstance(chain, EnvironmentChain)
-    return FlightsModel(data, past, rest, chain, verify_query(Mean(of=LATE), chain))
+    return FlightsModel(data, past, rest, chain, tabulate(Mean(of=LATE), chain))
 
 
 def run_flights(out: Path, progress: Progress) -> FlightsStudy:
@@ -206,24 +205,24 @@ def _late_or_not(panel: Panel) -> Panel:
     return replace(panel, readings=np.where(panel.states < 0, np.nan, panel.states))
 
 
-def _ceiling(model: Model | Family, query: Computation, age: int, level: float) -> float:
+def _ceiling(model: Model | Family, query: QueryTable, age: int, level: float) -> float:
     return Accountant(Plan(model, query, age, level)).ceiling()
 
 
-def _measure_delays(chain: Model, query: Computation, progress: Progress) -> list[DelayRecord]:
+def _measure_delays(chain: Model, query: QueryTable, progress: Progress) -> list[DelayRecord]:
     """The leakage by delay, up to the first that keeps the smallest ceiling."""
-    records: list[DelayRecord] = []
+    found: list[DelayRecord] = []
     for number, delay in enumerate(DELAYS):
         progress("delays", number, len(DELAYS))
         models = (chain.without_family(), certified_model(chain))
-        records.append(DelayRecord(delay, *(_ceiling(model, query, delay, LATE_LEVEL) for model in models)))
-        if records[-1].family <= min(LATE_BUDGETS):
+        found.append(DelayRecord(delay, *(_ceiling(model, query, delay, LATE_LEVEL) for model in models)))
+        if found[-1].family <= min(LATE_BUDGETS):
             break
-    return records
+    return found
 
 
-def _largest_level(family: Model | Family, query: Computation, age: int, budget: float) -> float:
-    """The largest noise level whose releases without end keep the budget."""
+def _largest_level(family: Model | Family, query: QueryTable, age: int, budget: float) -> float:
+    """The largest noise level whose releases in the long run keep the budget."""
     level = largest_level(
         lambda epsilon_c: _ceiling(family, query, age, epsilon_c), budget, EVENT_LIMIT, start=budget / 2, tolerance=1e-3
     )
@@ -246,14 +245,14 @@ def _release(
     ):
         batch = publisher.publish(rest, progress=lambda done, total: progress(f"releasing ({about})", done, total))
         certificate = certify(publisher, ledger, skipped=batch.skipped)
-        leakages = records.leakage_records(publisher, ledger)
-    series = "released.csv" if about == "now" else "released-late.csv"
-    write_series(Series.of(plan, rest, batch.releases, batch.skipped), out / series)
-    write_json(out / f"{series}.certificate.json", certificate.to_dict())
+        leakages = series.leakage_records(publisher, ledger)
+    file = "released.csv" if about == "now" else "released-late.csv"
+    series.write_series(series.Series.of(plan, rest, batch.releases, batch.skipped), out / file)
+    write_json(out / f"{file}.certificate.json", certificate.to_dict())
     delay = plan.max_age if about == "then" else 0
-    shown = [replace(one, tick=one.tick - delay) for one in records.release_records(batch)]  # at the tick it is about
+    shown = [replace(one, tick=one.tick - delay) for one in series.release_records(batch)]  # at the tick it is about
     usual = [(tick, float(learned.estimator.usual_at(tick)[0])) for tick in rest.ticks.tolist()]
-    truth = records.truth_records(plan, rest)
+    truth = series.truth_records(plan, rest)
     return FlightsRelease(
         plan,
         Accountant(plan).ceiling(),
@@ -293,7 +292,7 @@ def _open_publisher(
 
 
 def _measure(
-    shown: Sequence[records.ReleaseRecord], usual: dict[int, float], truth: dict[int, float]
+    shown: Sequence[series.ReleaseRecord], usual: dict[int, float], truth: dict[int, float]
 ) -> tuple[float, float, float]:
     """Mean squared error of the estimates and of guessing the usual value, and the share of truths inside the bands."""
     rows = np.array(
