@@ -137,7 +137,7 @@ def database_of(secrets):
 
 @pytest.mark.slow
 def test_the_services_work_together(tmp_path, secrets):
-    """Readings over MQTT, two workers, a ledger behind a password; no secret in any command line or log."""
+    """Readings over MQTT, a ledger behind a password; no secret in any command line or log."""
     import paho.mqtt
     from paho.mqtt import publish
 

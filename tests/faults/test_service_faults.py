@@ -1,4 +1,4 @@
-"""Faults around a running service: workers killed, database cut off, disk full, clock set, broker gone.
+"""Faults around a running service: database cut off, disk full, clock set, broker gone.
 
 Nothing is lost that was recorded, nothing is published twice, and the service goes on by itself. CSDP_KILLS,
 CSDP_SEED and CSDP_OUTAGE (seconds) set the sizes; docs/testing.md has those that were run.
@@ -8,35 +8,27 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
-from paho.mqtt import publish
 
 from csdp.ledger import Ledger
 from csdp.service.responses import HttpProblem
-from csdp.stream.spec import read_spec
 
-import mosquitto  # isort: skip
 import postgres  # isort: skip
 from deployment.machine import call, find, need  # isort: skip
-from service.parts import STEP, WARD, released, serving, settings_of, snapshot, write_spec  # isort: skip
-from service.processes import PATIENCE, URL, Process, Ward, Workers, find_leader, until  # isort: skip
+from service.parts import WARD, released, serving, settings_of, snapshot, write_spec  # isort: skip
+from service.processes import PATIENCE, URL, Process, Ward, until  # isort: skip
 from stream.test_kill import check, streaming  # isort: skip
 
-KILLS = int(os.environ.get("CSDP_KILLS", "6"))
-SEED = int(os.environ.get("CSDP_SEED", "3"))
 OUTAGE = float(os.environ.get("CSDP_OUTAGE", "3"))
 
 
@@ -65,44 +57,7 @@ def check_ledger(place, *, lost):
     return published
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(36_000)
-def test_workers_killed_again_and_again(tmp_path, postgres_server, record_property):
-    """Any of three workers is killed at a random moment; the others race for leadership each time it was the leader."""
-    spec = write_spec(tmp_path, count=4, ledger=postgres_server.new_database())
-    many = KILLS > 6  # then a run should not spend its time waiting for leases and imports
-    settings = settings_of(tmp_path, specs=[spec], lease_seconds=1.5 if many else 5.0)
-    service = Workers(tmp_path, settings, workers=3, forked=many)
-    ward, rng = Ward(service, 4, ticks=10**9), random.Random(SEED)
-    ward.pace = 0.01
-    leaders = 0
-    try:
-        service.start()
-        parent = psutil.Process(service.process.pid)
-        until(lambda: len(parent.children()) == 3)
-        ward.start()
-        for kill in range(KILLS):
-            wanted = ward.tick + rng.randrange(2, 9)
-            until(lambda wanted=wanted: ward.tick >= wanted)
-            victim = find_leader(parent) if kill % 2 else rng.choice(parent.children())
-            leaders += kill % 2
-            with suppress(psutil.NoSuchProcess):
-                victim.kill()
-            until(lambda victim=victim: victim.pid not in [one.pid for one in parent.children()])
-        taken = ward.tick
-        until(lambda: ward.tick >= taken + 10)
-        ward.stop()
-        assert service.stop() == 0
-    finally:
-        ward.stop()
-        service.close()
-    published = check_ledger(read_spec(spec).ledger, lost=KILLS)
-    record_property("published", len(published))
-    assert len(published) > KILLS // 2
-    assert leaders == KILLS // 2
-
-
-def test_requests_that_a_leader_leaves_behind_are_told_to_come_back(tmp_path):
+def test_requests_that_a_closed_thread_leaves_behind_are_told_to_come_back(tmp_path):
     """The thread that publishes is closed while requests wait for their turn: 503, not 500, and upkeep goes on."""
     with serving(settings_of(tmp_path)) as served:
         dataset = served.app.state.service.datasets[WARD]
@@ -207,27 +162,36 @@ class ReachableServer(postgres.Server):
 
 
 class InNamespace(Process):
-    """Two workers in a namespace."""
+    """A service in a namespace."""
 
     def __init__(self, folder, specs, network):
         super().__init__(folder, specs)
         self._network = network
 
     def _command(self):
-        words = ["--workers", "2", "--host", self._network.service_address, "--port", "8765", "--rate", "100000"]
+        words = ["--host", self._network.service_address, "--port", "8765", "--rate", "100000"]
         spec = ["--spec", str(self._specs[0])]
         return [find("ip"), "netns", "exec", self._network.name, sys.executable, "-m", "csdp", "serve", *spec, *words]
 
     def start(self, seconds=PATIENCE):
-        with (self.folder / "stderr").open("ab") as log:
-            self.process = subprocess.Popen(
-                self._command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder
-            )
+        self.launch()
         self.port = 8765
         until(self._is_there, seconds)
 
+    def start_as_a_supervisor_does(self):
+        """Again and again: the server may not have noticed yet that the old session is gone."""
+        until(self._is_started)
+
+    def _is_started(self):
+        if self.process.poll() is not None:
+            self.launch()
+        return self._answers_here()
+
     def _is_there(self):
         assert self.process.poll() is None, (self.folder / "stderr").read_text()
+        return self._answers_here()
+
+    def _answers_here(self):
         try:
             return httpx.get(f"http://{self._network.service_address}:8765/health", timeout=2).status_code == 200
         except httpx.HTTPError:
@@ -241,7 +205,7 @@ class InNamespace(Process):
 
 @pytest.mark.slow
 def test_the_network_between_service_and_database_is_cut(tmp_path):
-    """Packets vanish without a word: writers are told to come back, /health says it, and it goes on afterwards."""
+    """Packets vanish without a word: the service loses its right to publish and ends; started again it goes on."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces need root")
     network = Namespace()
@@ -261,13 +225,11 @@ def test_the_network_between_service_and_database_is_cut(tmp_path):
                     taken = ward.tick
                     until(lambda taken=taken: ward.tick >= taken + 10)
                     before = all_released(service)
-                    refused = ward.refusals
                     network.cut()
-                    until(lambda refused=refused: ward.refusals > refused)
-                    with service.client("reader") as reader:
-                        until(lambda reader=reader: reader.get("/health").json()["status"] == "degraded")
+                    assert service.process.wait(PATIENCE) == 2
                     time.sleep(OUTAGE)
                     network.mend()
+                    service.start_as_a_supervisor_does()
                     taken = ward.tick
                     until(lambda taken=taken: ward.tick >= taken + 10)
                     assert all_released(service)[: len(before)] == before
@@ -377,52 +339,6 @@ def test_the_clock_is_set(tmp_path):
     assert published == sorted(published)
     assert published[-1] >= right
     assert all(tick <= time.time() for tick in published)  # nothing by a clock that was ahead
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_mqtt_inside_several_workers(tmp_path, postgres_server):
-    """Only the leader reads the broker. Where it is killed the broker keeps what is sent until another one reads it."""
-    spec = write_spec(tmp_path, count=4, ledger=postgres_server.new_database())
-    with mosquitto.broker(tmp_path / "broker") as broker:
-        source = f'kind = "mqtt"\nhost = "127.0.0.1"\nport = {broker.port}\ntopic = "ward-7"\nclient_id = "csdp-ward-7"'
-        spec.write_text(spec.read_text().replace('[source]\nkind = "http"', f"[source]\n{source}"))
-        service = Workers(tmp_path, settings_of(tmp_path, specs=[spec], lease_seconds=5.0), workers=3)
-        sent = 0
-
-        def send(count):
-            nonlocal sent
-            for _ in range(count):
-                body = json.dumps({"time": STEP * sent + 3, "values": [sent % 2] * 4})
-                publish.single("ward-7", body, qos=1, hostname="127.0.0.1", port=broker.port)
-                sent += 1
-
-        def newest():
-            with Ledger.open(read_spec(spec).ledger, read_only=True) as ledger:
-                return ledger.summary(WARD).newest_tick or 0
-
-        try:
-            service.start()
-            parent = psutil.Process(service.process.pid)
-            until(lambda: len(parent.children()) == 3)
-            for _ in range(3):
-                leader = find_leader(parent)
-                until(lambda leader=leader: broker.port in _ports(leader))
-                others = [worker for worker in parent.children() if worker != leader]
-                assert not any(broker.port in _ports(worker) for worker in others)
-                goal = sent + 8
-                until(lambda goal=goal: send(1) or newest() >= goal)
-                leader.kill()
-                send(4)  # nobody reads now
-                goal = sent
-                until(lambda goal=goal: send(1) or newest() >= goal)
-            assert service.stop() == 0
-        finally:
-            service.close()
-    published = check_ledger(read_spec(spec).ledger, lost=3)
-    assert (
-        len(published) > sent // 2
-    )  # a new leader needs readings as old as the plan's, and a killed one took some along
 
 
 def _ports(process):

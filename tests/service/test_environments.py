@@ -13,7 +13,6 @@ from service.parts import WARD, hand_in, released, serving, settings_of, write_s
 KINDS = {
     "clock": {"cycle": (0, 1, 1, 2)},
     "both": {"cycle": (0, 1), "switching": [[0.9, 0.1], [0.2, 0.8]]},
-    "series": {"series": "weather"},
 }
 
 

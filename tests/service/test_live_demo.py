@@ -9,14 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from csdp.demo import live
 from csdp.errors import LedgerConflictError
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher
 from csdp.service import dataset as served_dataset
-from csdp.service import live_demo
 from csdp.service.dataset import ServedDataset
-from csdp.service.live_demo import BUDGETS
-from csdp.service.responses import OutlookInfo, ReleaseInfo, StatusInfo
+from csdp.service.responses import ReleaseInfo, StatusInfo
 from csdp.stream.spec import read_spec
 
 from service.parts import STEP, WARD, settings_of, write_spec  # isort: skip
@@ -55,7 +54,7 @@ def test_a_dataset_continues_under_another_plan(tmp_path):
     async def run():
         settings = settings_of(tmp_path, specs=[write_spec(tmp_path, limits="budget = 2.0")])
         dataset = ServedDataset(read_spec(settings.specs[0]), settings, budgets=(0.1, 2.0))
-        await dataset.update_leadership()
+        await dataset.start()
         await hand_in(dataset, range(10))
         before = await dataset.status()
         spec = changed_spec(tmp_path, "epsilon_c = 0.5", "epsilon_c = 0.02")
@@ -88,7 +87,7 @@ def test_a_change_that_fails_leaves_all_as_it_was(tmp_path, monkeypatch):
     async def run():
         settings = settings_of(tmp_path, specs=[write_spec(tmp_path, limits="budget = 2.0")])
         dataset = ServedDataset(read_spec(settings.specs[0]), settings)
-        await dataset.update_leadership()
+        await dataset.start()
         await hand_in(dataset, range(6))
         published = (await dataset.status())["published"]
 
@@ -98,7 +97,6 @@ def test_a_change_that_fails_leaves_all_as_it_was(tmp_path, monkeypatch):
         monkeypatch.setattr(Publisher, "change_plan", refuse)
         with pytest.raises(LedgerConflictError):
             await dataset.change_terms(changed_spec(tmp_path, "epsilon_c = 0.5", "epsilon_c = 0.1"))
-        await dataset.update_leadership()  # as its task does every second
         assert dataset.plan.epsilon_c == 0.5
         await hand_in(dataset, range(5, 10))
         assert (await dataset.status())["published"] > published
@@ -111,7 +109,7 @@ def test_the_key_is_on_no_command_line(tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     monkeypatch.setenv("DISPLAY", ":7")
-    live_demo._open_browser(tmp_path, "http://127.0.0.1:1/#key=csdp_secret")
+    live._open_browser(tmp_path, "http://127.0.0.1:1/#key=csdp_secret")
     (address,) = opened
     assert "csdp_secret" not in address
     page = tmp_path / "open.html"
@@ -120,10 +118,5 @@ def test_the_key_is_on_no_command_line(tmp_path, monkeypatch):
     monkeypatch.delenv("DISPLAY")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     monkeypatch.setattr("sys.platform", "linux")
-    live_demo._open_browser(tmp_path, "http://127.0.0.1:1/#key=csdp_secret")
+    live._open_browser(tmp_path, "http://127.0.0.1:1/#key=csdp_secret")
     assert len(opened) == 1
-
-
-def test_budgets_can_be_told_apart():
-    assert list(BUDGETS) == sorted(set(BUDGETS))
-    assert OutlookInfo.model_fields.keys() >= {"tick", "ticks", "rests", "more", "words"}

@@ -1,24 +1,19 @@
-"""The service as an operator runs it: killed and started again; several workers with PostgreSQL."""
+"""The service as an operator runs it: killed and started again, and replaced by one that stands by."""
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import httpx
 import psutil
+import psycopg
 import pytest
 
-from csdp.errors import InputError
 from csdp.ledger import Ledger
-from csdp.service.server import check_shareable
-from csdp.stream.spec import read_spec
 
-from service.parts import WARD, events, hand_in, released, settings_of, write_spec  # isort: skip
-import postgres  # isort: skip
-from service.processes import Process, Ward, Workers, find_leader, until  # isort: skip
+from service.parts import WARD, events, hand_in, released, snapshot, write_spec  # isort: skip
+from service.processes import PATIENCE, Process, Ward, until  # isort: skip
 from traces import has_trace  # isort: skip
 
 URL = f"/api/datasets/{WARD}"
@@ -110,156 +105,6 @@ def test_a_signal_ends_it_while_clients_listen(started, tmp_path):
     assert "Traceback" not in told
 
 
-def test_two_workers_share_a_dataset(started, tmp_path, postgres_server):
-    """Any worker takes readings and shows what is published; one publishes; when it dies another one does."""
-    service = started([write_spec(tmp_path, count=20, ledger=postgres_server.new_database())], "--workers", "2")
-    parent = psutil.Process(service.process.pid)
-    until(lambda: len(parent.children()) == 2)
-    ward = Ward(service, 20, ticks=60)
-    ward.pace = 0.02
-    ward.start()
-    heard = []
-
-    def listen():
-        last = "0"
-        while not heard or heard[-1] < 55:
-            try:
-                with (
-                    service.client("reader") as reader,
-                    reader.stream("GET", f"{URL}/events", headers={"Last-Event-ID": last}) as live,
-                ):
-                    for name, number, content in events(live):
-                        if name == "release":
-                            heard.append(content["tick"])
-                            last = str(number)
-                            if content["tick"] >= 55:
-                                break
-            except httpx.TransportError:
-                time.sleep(0.1)
-
-    listener = threading.Thread(target=listen, daemon=True)
-    listener.start()
-    for tick in (15, 35):  # first one worker dies, then the other: one of them was publishing
-        until(lambda tick=tick: ward.tick >= tick)
-        killed = parent.children()[0 if tick == 15 else -1]
-        killed.kill()
-        until(lambda killed=killed: killed.pid not in [one.pid for one in parent.children()])
-        until(lambda: len(parent.children()) == 2)
-    ward.join(90)
-    assert not ward.is_alive()
-    listener.join(30)
-    assert not listener.is_alive()
-    with service.client("reader") as reader:
-        ticks = [one["tick"] for one in released(reader, limit=1000)]
-        seen = set()
-
-        def ask(_):  # each time over another connection, so that both workers are asked: they say the same
-            with service.client("admin", "*") as admin:
-                assert [one["tick"] for one in released(admin, limit=1000)] == ticks
-                status = admin.get(f"{URL}/status").json()
-                assert (status["closed_tick"], status["trouble"]) == (58, "")
-                return f'csdp_dataset_led{{dataset="{WARD}"}} 1.0' in admin.get("/metrics").text
-
-        with ThreadPoolExecutor(16) as pool:
-            until(lambda: seen.update(pool.map(ask, range(16))) or seen == {True, False})
-    assert len(set(ticks)) == len(ticks) >= 40
-    assert heard == ticks[: len(heard)]
-    assert service.stop() == 0
-    assert not psutil.pid_exists(service.process.pid) or parent.children() == []
-
-
-@pytest.mark.slow
-def test_a_hung_leader_is_replaced(tmp_path, postgres_server):
-    """A stopped worker is told by /health, loses its lease, and publishes nothing when it goes on."""
-    spec = write_spec(tmp_path, count=20, ledger=postgres_server.new_database())
-    service = Workers(tmp_path, settings_of(tmp_path, specs=[spec], lease_seconds=5.0), workers=2)
-    ward = Ward(service, 20, ticks=10**6)
-    ward.pace = 0.02
-    try:
-        service.start()
-        parent = psutil.Process(service.process.pid)
-        until(lambda: len(parent.children()) == 2)
-        ward.start()
-        until(lambda: ward.tick >= 15)
-        leader = find_leader(parent)
-        with service.client("reader") as reader:
-            assert reader.get("/health").json()["status"] == "ok"
-            before = len(released(reader, limit=1000))
-        leader.suspend()
-        with service.client("reader") as reader:
-            until(lambda: reader.get("/health").json()["status"] == "degraded")
-            until(lambda: len(released(reader, limit=1000)) > before + 5)  # another one publishes
-            assert reader.get("/health").json()["status"] == "ok"
-        assert leader.status() == psutil.STATUS_STOPPED
-        leader.resume()
-        taken = ward.tick
-        until(lambda: ward.tick >= taken + 15)
-        ward.stop()
-        with service.client("reader") as reader:
-            ticks = [one["tick"] for one in released(reader, limit=1000)]
-        assert len(parent.children()) == 2
-        assert service.stop() == 0
-    finally:
-        ward.stop()
-        service.close()
-    assert len(set(ticks)) == len(ticks)
-    with Ledger.open(read_spec(spec).ledger, read_only=True) as ledger:
-        assert ledger.verify() == []
-        assert ledger.summary(WARD).lost <= 1  # what it had reserved when it was stopped
-
-
-@pytest.mark.slow
-def test_leaders_and_the_database_come_and_go(tmp_path):
-    """A leader is killed, the server restarts, a leader hangs and wakes up, again and again: no tick comes twice."""
-    with postgres.cluster() as server:
-        spec = write_spec(tmp_path, count=20, ledger=server.new_database())
-        service = Workers(tmp_path, settings_of(tmp_path, specs=[spec], lease_seconds=5.0), workers=3)
-        ward = Ward(service, 20, ticks=10**6)
-        ward.pace = 0.01
-        try:
-            service.start()
-            parent = psutil.Process(service.process.pid)
-            until(lambda: len(parent.children()) == 3)
-            ward.start()
-            faults = ("kill", "restart", "kill", "hang", "restart", "kill", "restart", "kill")
-            for fault in faults:
-                taken = ward.tick
-                until(lambda taken=taken: ward.tick >= taken + 15)
-                leader = find_leader(parent)
-                if fault == "kill":
-                    leader.kill()
-                elif fault == "hang":
-                    leader.suspend()
-                    until(lambda leader=leader: find_leader(parent, but=leader) is not None)
-                    leader.resume()
-                else:
-                    server.stop()
-                    server.start()
-            taken = ward.tick
-            until(lambda: ward.tick >= taken + 15)
-            ward.stop()
-            with service.client("reader") as reader:
-                # The first question of a worker after a restart may meet a connection that is gone: 503, ask again.
-                until(lambda: reader.get(f"{URL}/releases").status_code == 200)
-                ticks = [one["tick"] for one in released(reader, limit=1000)]
-                until(lambda: reader.get("/health").json()["status"] == "ok")
-            assert service.stop() == 0
-        finally:
-            ward.stop()
-            service.close()
-        assert len(set(ticks)) == len(ticks) > 60
-        with Ledger.open(read_spec(spec).ledger, read_only=True) as ledger:
-            assert ledger.verify() == []
-            summary = ledger.summary(WARD)
-            assert summary.committed >= len(ticks)
-            assert summary.lost <= len(faults)  # at most one for each
-
-
-def test_several_workers_need_postgresql(tmp_path):
-    with pytest.raises(InputError, match=r"toml:\d+: ledger: several workers need postgresql"):
-        check_shareable(settings_of(tmp_path))
-
-
 @pytest.mark.slow
 def test_memory_stays_flat(started, tmp_path):
     """A short soak; bench/service.py has the long one."""
@@ -277,3 +122,45 @@ def test_memory_stays_flat(started, tmp_path):
     before = work(range(100, 300))
     after = work(range(300, 700))
     assert after < before + 8 * 2**20
+
+
+def test_a_standby_takes_over_from_a_holder_that_is_gone(tmp_path, where):
+    """The holder is stopped and its session ends, or on a file its process: the right to publish ends with it."""
+    services = []
+    for name, *more in (("holder",), ("other",), ("standby", "--standby")):
+        (tmp_path / name).mkdir()
+        services.append(Process(tmp_path / name, [write_spec(tmp_path / name, ledger=where)], *more))
+    holder, other, standby = services
+    try:
+        holder.start()
+        with holder.client("writer") as writer:
+            hand_in(writer, range(6))
+        other.launch()
+        assert other.process.wait(PATIENCE) == 2
+        assert "is published by another process" in other.log()
+        standby.launch()
+        time.sleep(5)
+        assert "listening" not in standby.log()
+        held = psutil.Process(holder.process.pid)
+        held.suspend()
+        if where.startswith("postgresql"):
+            with psycopg.connect(where) as server:
+                server.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
+        else:
+            holder.kill()
+        standby.wait_until_ready()
+        with standby.client("writer") as writer:
+            for tick in range(4, 10):  # what was open at the holder is handed in again
+                assert writer.post(f"{URL}/snapshots", json=snapshot(tick)).status_code == 200
+        if where.startswith("postgresql"):
+            held.resume()
+            assert holder.process.wait(PATIENCE) == 2
+            assert "was lost, and the right with it" in holder.log()
+        assert standby.stop() == 0
+    finally:
+        for service in services:
+            if service.process is not None and service.process.poll() is None:
+                service.kill()
+    with Ledger.open(where, read_only=True) as ledger:
+        assert ledger.verify() == []
+        assert [one.tick for one in ledger.published(WARD)] == list(range(1, 9))

@@ -21,9 +21,6 @@ EXPECTED = {
     ("get", "/api/datasets/{name}/events"): (200, None),
     ("get", "/api/datasets/{name}/status"): (200, None),
     ("get", "/api/datasets/{name}/ledger"): (200, None),
-    ("get", "/api/datasets/{name}/what-if"): (200, None),
-    ("get", "/api/datasets/{name}/frontier"): (200, None),
-    ("get", "/api/datasets/{name}/delay"): (200, None),
     ("get", "/api/keys"): (200, None),
     ("post", "/api/keys"): (201, {"role": "reader", "datasets": [WARD]}),
     ("delete", "/api/keys/{key_id}"): (404, None),  # none has this id
@@ -35,7 +32,7 @@ def described(tmp_path_factory):
     app = create(settings_of(tmp_path_factory.mktemp("described")))
     content = app.openapi()
     for dataset in app.state.service.datasets.values():
-        dataset._ledger.close()
+        dataset.ledger.close()
     return content
 
 
@@ -53,9 +50,7 @@ def operations(api):
 def ask(client, route, *, dataset=WARD, body=None):
     method, path = route
     url = path.replace("{name}", dataset).replace("{key_id}", "0" * 12)
-    asked = {"what-if": {"age": 1, "epsilon_c": 0.5}, "delay": {"budget": 5.0, "max_error": 0.5}}
-    params = asked.get(path.rpartition("/")[2])
-    with client.stream(method.upper(), url, json=body, params=params) as answer:
+    with client.stream(method.upper(), url, json=body) as answer:
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
             next(answer.iter_raw())
         else:

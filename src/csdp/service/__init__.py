@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from typing import Self
+from dataclasses import dataclass
 
 __all__ = ["Settings"]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a service is started. It holds no secret, and reaches worker processes as JSON in the environment.
+    """How a service is started. It holds no secret.
 
     Args:
         specs: specification files of streams, one dataset each.
@@ -26,14 +24,10 @@ class Settings:
         body_seconds: time limit for receiving a body.
         header_seconds: time limit for receiving the head of a request.
         send_seconds: time limit for a client to accept a piece of an answer.
-        max_listeners: clients on live events, per process.
+        max_listeners: clients on live events.
         work_seconds: how long a request may wait for its dataset.
-        lease_seconds: after so many seconds of silence the process that publishes a dataset is replaced by another.
-        questions: questions worked on at once, each in a process of its own.
-        question_seconds: time limit for one question, and for how long it may wait for its turn.
-        question_share: seconds of work on questions per second that one key may use in the long run.
+        standby: wait while another process publishes one of the datasets, and take over when it ends.
         open_metrics: serve metrics without a key to clients on this machine.
-        folder: private folder (mode 0700) with the sockets between workers; None with one worker.
     """
 
     specs: tuple[str, ...]
@@ -50,19 +44,5 @@ class Settings:
     send_seconds: float = 30.0
     max_listeners: int = 200
     work_seconds: float = 30.0
-    lease_seconds: float = 10.0
-    questions: int = 2
-    question_seconds: float = 60.0
-    question_share: float = 0.5
+    standby: bool = False
     open_metrics: bool = False
-    folder: str | None = None
-
-    def to_json(self) -> str:
-        """The settings as JSON text."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read settings that `to_json` wrote."""
-        content = json.loads(text)
-        return cls(**{**content, "specs": tuple(content["specs"])})

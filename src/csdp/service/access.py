@@ -22,7 +22,6 @@ from csdp.service import Settings
 from csdp.service.dataset import ServedDataset
 from csdp.service.events import Feed
 from csdp.service.keys import Key, Keys, Role
-from csdp.service.questions import Questions
 from csdp.service.responses import HttpProblem, busy_problem
 
 if TYPE_CHECKING:
@@ -109,7 +108,6 @@ class Service:
     failures: RateLimit  #: requests with wrong keys, by address
     pending: PendingBytes
     metrics: Metrics
-    questions: Questions
     feeds: dict[str, Feed] = field(default_factory=dict)
     listening: int = 0  #: clients on live events
 
@@ -185,12 +183,6 @@ async def run_in_thread(service: Service, work: Callable[[], Result]) -> Result:
             return await asyncio.shield(future)
     except TimeoutError:
         raise busy_problem("the ledger takes long to answer; ask again a little later", seconds=5) from None
-
-
-async def wait_for_disconnect(request: Request) -> None:
-    """Return when the client of a request has disconnected."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def read_json(request: Request, service: Service, model: type[Model]) -> Model:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -28,7 +26,6 @@ from csdp.service.access import PendingBytes, RateLimit, Service
 from csdp.service.dataset import ServedDataset
 from csdp.service.events import Feed
 from csdp.service.keys import Keys
-from csdp.service.questions import Questions
 from csdp.service.responses import HttpProblem, ProblemDetails, error_place, install_handlers
 from csdp.stream.spec import read_spec
 
@@ -62,13 +59,16 @@ readings, gets none back), **reader** (published numbers only), **admin** (reads
 def open_datasets(settings: Settings) -> dict[str, ServedDataset]:
     """Open the datasets of the specifications; an error names file and line."""
     datasets: dict[str, ServedDataset] = {}
-    for path in settings.specs:
-        spec = read_spec(path)
-        if spec.dataset in datasets:
-            raise spec.error("dataset", f"{spec.dataset!r} is in another specification too; each one once")
-        datasets[spec.dataset] = ServedDataset(spec, settings)
-    if not datasets:
-        raise InputError("spec: none given; at least one specification is needed")
+    with ExitStack() as opened:
+        for path in settings.specs:
+            spec = read_spec(path)
+            if spec.dataset in datasets:
+                raise spec.error("dataset", f"{spec.dataset!r} is in another specification too; each one once")
+            datasets[spec.dataset] = dataset = ServedDataset(spec, settings)
+            opened.callback(dataset.ledger.close)
+        if not datasets:
+            raise InputError("spec: none given; at least one specification is needed")
+        opened.pop_all()
     prepare_draws(ENDLESS)
     return datasets
 
@@ -98,24 +98,17 @@ def create(
         failures=RateLimit(rate=settings.wrong_keys, burst=4 * settings.wrong_keys),
         pending=PendingBytes(settings.max_waiting),
         metrics=Metrics(),
-        questions=Questions(
-            {name: dataset.plan for name, dataset in datasets.items()},
-            processes=settings.questions,
-            seconds=settings.question_seconds,
-            share=settings.question_share,
-        ),
     )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, float]]:
         async with AsyncExitStack() as stack:
             tasks: list[asyncio.Task[None]] = []
-            stack.push_async_callback(service.questions.close)
             for name, dataset in service.datasets.items():
                 stack.push_async_callback(dataset.close)
                 feed = service.feeds[name] = Feed(dataset)
-                await dataset.update_leadership()
-                tasks += map(asyncio.create_task, (dataset.lead(), dataset.maintain(), feed.follow()))
+                await dataset.start()
+                tasks += map(asyncio.create_task, (dataset.maintain(), feed.follow()))
             tasks += [asyncio.create_task(begin()) for begin in work]
             try:
                 yield {"header_seconds": settings.header_seconds}
@@ -231,7 +224,6 @@ class _DatasetCollector(Collector):
 
         figure_families = {name: family(name, text) for name, text in _FIGURES.items()}
         accepted = family("model_reliable", "0 if the data reject the model of the leakage, or did not test it")
-        led = family("led", "1 where this process publishes the dataset")
         ahead = family("ahead", "messages refused by this process: their time lay too far ahead")
         put_back = family("clock_put_back", "how often the clock of the stream was wrong")
         for dataset in self._datasets:
@@ -242,16 +234,15 @@ class _DatasetCollector(Collector):
                         gauge.add_metric([dataset.name], float(figures[name]))
             accepted.add_metric([dataset.name], float(dataset.plan.verdict.reliable))
             thread = dataset.publisher_thread
-            led.add_metric([dataset.name], float(thread is not None))
             if thread is not None:
                 status = thread.runner.status()
                 ahead.add_metric([dataset.name], float(status.fates.get("ahead", 0)))
                 put_back.add_metric([dataset.name], float(status.put_back))
-        yield from (*figure_families.values(), accepted, led, ahead, put_back)
+        yield from (*figure_families.values(), accepted, ahead, put_back)
 
 
 class Metrics:
-    """The counters of a service; of all its workers where there are several.
+    """The counters of a service.
 
     Counts, times and public leakages: no label and no value comes from a reading.
     """
@@ -260,23 +251,16 @@ class Metrics:
 
     def __init__(self) -> None:
         own = CollectorRegistry()
-        self._has_workers = "PROMETHEUS_MULTIPROC_DIR" in os.environ
         self._own = own
         self.requests = Counter("csdp_http_requests", "Requests", ["route", "method", "status"], registry=own)
         self.seconds = Histogram("csdp_http_seconds", "Time of an answer", ["route"], buckets=_SECONDS, registry=own)
         self.messages = Counter(
             "csdp_messages", "Messages over HTTP, by their times", ["dataset", "fate"], registry=own
         )
-        self.listeners = Gauge(
-            "csdp_listeners", "Clients on live events", ["dataset"], registry=own, multiprocess_mode="livesum"
-        )
+        self.listeners = Gauge("csdp_listeners", "Clients on live events", ["dataset"], registry=own)
 
     def text(self, datasets: Iterable[ServedDataset]) -> bytes:
         """Everything in Prometheus' text format."""
-        counters: Any = self._own
-        if self._has_workers:
-            counters = CollectorRegistry()
-            MultiProcessCollector(counters)  # type: ignore[no-untyped-call] # registers itself
         figures = CollectorRegistry()
         figures.register(_DatasetCollector(datasets))
-        return generate_latest(counters) + generate_latest(figures)
+        return generate_latest(self._own) + generate_latest(figures)

@@ -1,4 +1,4 @@
-"""The thread that publishes a dataset of a service, in the process that holds its lease."""
+"""The thread that publishes a dataset of a service."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from csdp.errors import LedgerBusyError, LedgerLeaseError, LedgerTermsError
-from csdp.ledger import Lease
+from csdp.errors import LedgerBusyError, LedgerHeldError, LedgerTermsError
+from csdp.ledger import Ledger
 from csdp.plan import Plan
 from csdp.publisher import Release, Skipped
 from csdp.service import Settings
@@ -26,7 +26,6 @@ from csdp.stream.spec import StreamSpec
 
 log = logging.getLogger("csdp.service")
 
-TAKEN_OVER = "another process has taken over"
 #: Sources that a service reads in addition to HTTP.
 _SOURCES = ("file", "mqtt")
 #: Messages between two publications: closed ticks are published before more memory is used.
@@ -102,16 +101,16 @@ class PublisherThread:
     Args:
         spec: the specification of the dataset.
         plan: its plan.
-        lease: of the dataset, held by this process. Its number now is the fence of everything that is published here.
+        ledger: holds the right to publish the dataset; stays open when this thread is closed.
         on_outcome: called in this thread with every release and every tick without output.
     """
 
     def __init__(
-        self, spec: StreamSpec, plan: Plan, *, lease: Lease, on_outcome: Callable[[Release | Skipped], None]
+        self, spec: StreamSpec, plan: Plan, *, ledger: Ledger, on_outcome: Callable[[Release | Skipped], None]
     ) -> None:
         self._spec = spec
-        self._lease = lease
-        self.fence = lease.fence
+        self._ledger = ledger
+        self.lost: LedgerHeldError | None = None  #: why this process may not publish any more
         self._stack = ExitStack()
         self._closing = False
         self._behind = False
@@ -121,7 +120,7 @@ class PublisherThread:
         self.submit = self._executor.submit  #: run something in the thread of this dataset
         self._waiting: deque[_Body] = deque()
         self.runner: Runner = self._stack.enter_context(
-            open_runner(spec, plan, on_drift=self._log_drift, on_outcome=on_outcome, fence=self.fence)
+            open_runner(spec, plan, on_drift=self._log_drift, on_outcome=on_outcome, ledger=ledger)
         )
         self._source: threading.Thread | None = None
         self.submit(self._publish, self.runner.recover)
@@ -171,7 +170,12 @@ class PublisherThread:
         self.runner.settle()
 
     def maintain(self) -> None:
-        """Do what is due without a request: let time pass, and retry what a busy ledger held up."""
+        """Do what is due without a request: notice a lost right, let time pass, retry what a busy ledger held up."""
+        try:
+            self._ledger.check_held()
+        except LedgerHeldError as error:
+            self.lost, self._trouble = error, str(error)
+            raise
         if self._spec.by_wall_clock:
             self._publish(lambda: self.runner.advance(self.runner.publisher.tick_times.wall.now()))
         elif self._behind:
@@ -179,15 +183,15 @@ class PublisherThread:
 
     def _publish(self, work: Callable[[], object]) -> None:
         """Do work of the runner that needs the ledger. With a busy ledger readings are kept, and published later."""
-        if not self.is_leader():  # the ledger would refuse it; sink and state file would not
-            raise LedgerLeaseError(TAKEN_OVER)
+        if self.lost is not None:  # the ledger would refuse it; sink and state file would not
+            raise self.lost
         self._busy_since = time.monotonic()
         try:
             work()
         except LedgerBusyError:
             self._behind, self._trouble = True, "waiting for the ledger"
-        except LedgerLeaseError:
-            self._trouble = TAKEN_OVER
+        except LedgerHeldError as error:
+            self.lost, self._trouble = error, str(error)
             raise
         except LedgerTermsError as error:
             if self._trouble != str(error):
@@ -234,10 +238,6 @@ class PublisherThread:
         while turn.cancelled() and self._waiting:
             self._waiting.popleft().future.cancel()
 
-    def is_leader(self) -> bool:
-        """Whether this process holds the lease under which this thread was started."""
-        return self._lease.is_current() and self._lease.fence == self.fence
-
     @property
     def trouble(self) -> str:
         """Why publishing waits; empty where it does not."""
@@ -266,13 +266,13 @@ class PublisherThread:
         }
 
     def close(self) -> None:
-        """Stop publishing: closed ticks are published, open ticks stay open. The state file is left to a new leader."""
+        """Stop publishing: closed ticks are published, open ticks stay open. A lost right leaves the state file."""
         self._closing = True
         self.runner.stop.set()
         if self._source is not None:
             self._source.join(10)
         self._executor.shutdown(wait=True, cancel_futures=True)
-        if self.is_leader():
+        if self.lost is None:
             self.runner.close()
         self._stack.close()
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from csdp.errors import CsdpError, InputError, LedgerBusyError, LedgerLeaseError, LedgerTermsError, TooLargeError
+from csdp.errors import CsdpError, InputError, LedgerBusyError, LedgerHeldError, LedgerTermsError, TooLargeError
 from csdp.stream.sinks import encode_json
 
 log = logging.getLogger("csdp.service")
@@ -98,8 +98,8 @@ def to_problem(error: CsdpError) -> HttpProblem:
     """An error of this package as a problem. Its message is about settings and figures, never about a reading."""
     if isinstance(error, LedgerBusyError):
         return busy_problem("the ledger is busy or out of reach; try again")
-    if isinstance(error, LedgerLeaseError):
-        return busy_problem("another process has taken over this dataset; send it again")
+    if isinstance(error, LedgerHeldError):
+        return busy_problem("this service may not publish the dataset any more and is about to end; send it again")
     if isinstance(error, LedgerTermsError):
         return HttpProblem(409, "terms", f"{error}: the operator restarts the service with them")
     if isinstance(error, TooLargeError):
@@ -179,6 +179,26 @@ class EstimateInfo(Record):
     words: str
 
 
+class FrontierPoint(Record):
+    """One setting and what it achieves."""
+
+    age: int
+    epsilon_c: float
+    leakage: Number
+    bound: str
+    mse: float
+    best: bool = Field(description="No other point has less leakage and less error")
+
+
+class FrontierInfo(Record):
+    """Settings around those of the plan, computed with it and stored in its file."""
+
+    releases: int | Literal["continual"] = Field(description="For how many releases the leakage holds")
+    about: Literal["now", "then"]
+    no_data: float = Field(description="Mean squared error of guessing the usual value")
+    points: list[FrontierPoint]
+
+
 class DatasetInfo(Record):
     """What is published, of whom, under which terms."""
 
@@ -203,6 +223,7 @@ class DatasetInfo(Record):
     guarantee: dict[str, Any] = Field(description="What is promised, in words and numbers")
     not_protected: list[str] = Field(description="What the model takes as known, so that nothing is promised about it")
     estimate: EstimateInfo | None = Field(description="The estimates; null where none can be made")
+    frontier: FrontierInfo | None = Field(description="What other settings would give; null if the plan has none")
     budgets: list[float] = Field(description="Budgets to choose from while it runs; empty where the limits are fixed")
 
 
@@ -324,61 +345,6 @@ class LedgerLine(Record):
     reason: str | None = None
 
 
-class WhatIfAnswer(Record):
-    """What one setting would cost and give."""
-
-    age: int
-    epsilon_c: float
-    releases: Literal["1", "continual"]
-    leakage: dict[str, Number] = Field(description="Every proven bound that applies")
-    unproven: dict[str, Number] = Field(description="Formulas that can be below the truth; for comparison only")
-    certified: Number = Field(description="The leakage that such a plan would certify")
-    bound: str = Field(description="The bound that certifies it")
-    mse: dict[str, float] = Field(
-        description="Mean squared error: raw, and of the estimates from the newest release (linear), from the last "
-        "releases (history), and from the last releases of the time of the readings (then)"
-    )
-    no_data: float = Field(description="Mean squared error of publishing nothing")
-    approximate: bool = Field(description="Whether errors are those of readings at the values of their states")
-    event_level: Number = Field(description="Plain epsilon-DP of one record")
-
-
-class DelayAnswer(Record):
-    """How long numbers about the time of the readings must be held back."""
-
-    budget: float
-    max_error: float
-    delay: int | None = Field(description="In ticks; null where no delay that was tried is enough")
-    epsilon_c: float | None = Field(description="Noise level of each number")
-    leakage: Number | None = Field(description="What all numbers together tell about any present state, for ever")
-    error: float | None = Field(
-        description="Typical error (root mean square) of the estimate of the time of the readings"
-    )
-    usefulness: float | None = Field(
-        description="Share of the squared error of guessing the usual value that is removed; null where it is not known"
-    )
-    words: str
-
-
-class FrontierPoint(Record):
-    """One setting and what it achieves."""
-
-    age: int
-    epsilon_c: float
-    leakage: Number
-    bound: str
-    mse: float
-    best: bool = Field(description="No other point has less leakage and less error")
-
-
-class FrontierAnswer(Record):
-    """The whole trade-off between leakage and error."""
-
-    releases: Literal["1", "continual"]
-    points: list[FrontierPoint]
-    no_data: float
-
-
 class NewKey(Record):
     """A key to be made."""
 
@@ -432,13 +398,6 @@ AfterTick = Annotated[
     int | None, Query(ge=-(2**62), le=2**62, description="Only ticks after this one; else the newest")
 ]
 MaxCount = Annotated[int, Query(ge=1, le=1000, description="How many at most")]
-CommonAge = Annotated[int, Query(ge=0, le=1000, description="Age of all readings, in ticks")]
-NoiseLevel = Annotated[float, Query(gt=0, le=1000, allow_inf_nan=False, description="Noise level")]
-Ceiling = Annotated[float, Query(gt=0, le=1000, allow_inf_nan=False, description="Largest leakage of the present")]
-LargestError = Annotated[
-    float, Query(gt=0, le=1e12, allow_inf_nan=False, description="Largest typical error, a root mean square")
-]
-ReleaseMode = Annotated[Literal["1", "continual"], Query(description="One release, or one at every tick")]
 
 _SNAPSHOT = {
     "type": "object",

@@ -31,24 +31,17 @@ from csdp.service.access import (
     read_json,
     require,
     run_in_thread,
-    wait_for_disconnect,
 )
 from csdp.service.events import EventStream
 from csdp.service.keys import ROLES, Key, LastAdminError, new_key
 from csdp.service.responses import (
     AfterTick,
-    Ceiling,
-    CommonAge,
     DatasetName,
     HttpProblem,
     JsonResponse,
-    LargestError,
     MaxCount,
-    NoiseLevel,
-    ReleaseMode,
     busy_problem,
 )
-from csdp.service.solver import Question
 
 log = logging.getLogger("csdp.service")
 router = APIRouter()
@@ -334,48 +327,3 @@ async def ledger(name: DatasetName, service: Shared, key: Reader, limit: MaxCoun
     dataset = service.datasets[name]
     everything = key.role == "admin"
     return JsonResponse(await run_in_thread(service, lambda: dataset.charges(limit, everything=everything)))
-
-
-@_read_route(
-    "what-if",
-    "planning",
-    "What other settings would cost and give",
-    responses.WhatIfAnswer,
-    errors=(400, 404, 422, 503),
-)
-async def what_if(
-    request: Request,
-    name: DatasetName,
-    service: Shared,
-    key: Reader,
-    age: CommonAge,
-    epsilon_c: NoiseLevel,
-    releases: ReleaseMode = "1",
-) -> Response:
-    """Leakage by bound and error, for one common age and one noise level. It touches neither data nor budget. A
-    question has a time limit, and a key a share of the time of all questions.
-    """
-    return await _ask(request, service, key, name, ("what-if", age, epsilon_c, releases))
-
-
-@_read_route("frontier", "planning", "Leakage against error", responses.FrontierAnswer, errors=(400, 404, 422, 503))
-async def frontier(
-    request: Request, name: DatasetName, service: Shared, key: Reader, releases: ReleaseMode = "1"
-) -> Response:
-    """Over a grid of ages and noise levels, with the squared error of publishing nothing; computed once and cached."""
-    return await _ask(request, service, key, name, ("frontier", releases))
-
-
-@_read_route("delay", "planning", "How long to hold numbers back", responses.DelayAnswer, errors=(400, 404, 422, 503))
-async def delay(
-    request: Request, name: DatasetName, service: Shared, key: Reader, budget: Ceiling, max_error: LargestError
-) -> Response:
-    """The least delay at which numbers about the time of the readings may have this error, for ever, while all of them
-    together tell at most the budget about any present state. It touches neither data nor budget.
-    """
-    return await _ask(request, service, key, name, ("delay", budget, max_error))
-
-
-async def _ask(request: Request, service: Service, key: Key, dataset: str, question: Question) -> Response:
-    gone = partial(wait_for_disconnect, request)
-    return JsonResponse(await service.questions.ask(key.id, dataset, question, wait_for_disconnect=gone))

@@ -1,45 +1,33 @@
-"""The web server around the application: one process, or several workers that share a socket."""
+"""The web server around the application."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from csdp.errors import CsdpError, InputError
-from csdp.scratch import Scratch, forbid_core_dumps
+from csdp.errors import InputError
+from csdp.scratch import forbid_core_dumps
 from csdp.service import Settings
 from csdp.service.access import Service
 from csdp.service.app import create, open_datasets
 from csdp.stream import stop_on_signals
-from csdp.stream.from_spec import make_plan, require_useful
-from csdp.stream.spec import read_spec
 
 log = logging.getLogger("csdp.service")
 
-#: The environment variable with the settings of a worker.
-ENVIRONMENT: Final = "CSDP_SERVICE"
 #: Connections of one process at once.
 _CONNECTIONS = 1000
 #: Seconds after which an idle connection is closed; and, at the end, until requests under way are given up.
 _IDLE, _GRACE = 20, 5
 #: Bytes of a request besides its body: of its head, and at once between or after two parts of its body.
 _HEAD = 2**16
-#: Seconds between looks at the workers, before a dead one is started again, and until they are killed at the end.
-_POLL, _RESTART_PAUSE, _STOP_LIMIT = 0.2, 1.0, 30.0
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -117,7 +105,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """A web server that logs nothing of a request, and ends live events and long questions when it stops."""
+    """A web server that logs nothing of a request, and ends live events when it stops."""
 
     def __init__(self, app: FastAPI) -> None:
         super().__init__(
@@ -138,10 +126,9 @@ class Server(uvicorn.Server):
         self._service: Service = app.state.service
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End live events and long questions, then wait for the requests that are under way."""
+        """End live events, then wait for the requests that are under way."""
         for feed in self._service.feeds.values():
             await feed.close()
-        await self._service.questions.close()
         await super().shutdown(sockets)
 
 
@@ -160,27 +147,23 @@ def open_socket(host: str, port: int) -> socket.socket:
     return listening
 
 
-def serve(settings: Settings, *, host: str, port: int, workers: int = 1, ready: Callable[[int], None]) -> None:
-    """Serve until SIGINT or SIGTERM.
+def serve(settings: Settings, *, host: str, port: int, ready: Callable[[int], None]) -> None:
+    """Serve until SIGINT or SIGTERM, or until the right to publish a dataset is lost.
 
     Args:
         settings: of the service.
         host: the address to listen on.
         port: the port; 0 for any free one.
-        workers: processes; several need a ledger in PostgreSQL.
         ready: called with the port when clients can connect.
     """
     forbid_core_dumps()
-    if workers > 1:
-        check_shareable(settings)
-        with open_socket(host, port) as listening:
-            ready(listening.getsockname()[1])
-            _run_workers(settings, listening, workers)
-        return
     datasets = open_datasets(settings)  # first: a mistake in a specification is an error before anything listens
     with open_socket(host, port) as listening:
         ready(listening.getsockname()[1])
         answer_requests(create(settings, datasets), listening)
+    for dataset in datasets.values():
+        if dataset.lost is not None:
+            raise dataset.lost
 
 
 def answer_requests(app: FastAPI, listening: socket.socket) -> None:
@@ -188,86 +171,3 @@ def answer_requests(app: FastAPI, listening: socket.socket) -> None:
     # uvicorn raises the signal that ended it once more when it is done.
     with stop_on_signals(threading.Event()):
         Server(app).run(sockets=[listening])
-
-
-# ---- workers ---------------------------------------------------------------------------------------------------------
-
-
-def check_shareable(settings: Settings) -> None:
-    """Refuse several workers where they cannot share a ledger, and mistakes in specifications, before they start."""
-    if not hasattr(socket, "AF_UNIX"):
-        raise InputError("workers: several need Unix sockets, which this system has not; use --workers 1")
-    for path in settings.specs:
-        spec = read_spec(path)
-        if "://" not in spec.ledger or spec.ledger.startswith("sqlite"):
-            raise spec.error("ledger", "several workers need postgresql://...; with a file use --workers 1")
-        require_useful(spec, make_plan(spec))
-
-
-def _run_workers(settings: Settings, listening: socket.socket, count: int) -> None:
-    """Keep workers running until SIGINT or SIGTERM."""
-    stop = threading.Event()
-    # Of mode 0700: what workers tell each other is as private as their memory.
-    scratch = Scratch()
-    workers: list[subprocess.Popen[bytes]] = []
-    try:
-        metrics = scratch.path / "metrics"
-        metrics.mkdir()
-        environment = {
-            **os.environ,
-            ENVIRONMENT: replace(settings, folder=str(scratch.path)).to_json(),
-            "PROMETHEUS_MULTIPROC_DIR": str(metrics),
-        }
-        with stop_on_signals(stop):
-            workers += [_start_worker(environment, listening) for _ in range(count)]
-            while not stop.wait(_POLL):
-                for i, worker in enumerate(workers):
-                    code = worker.poll()
-                    if code is not None:
-                        log.warning("a worker ended with code %d and is started again", code)
-                        stop.wait(_RESTART_PAUSE)
-                        workers[i] = _start_worker(environment, listening)
-    finally:
-        _stop_workers(workers)
-        scratch.close()
-
-
-def _start_worker(environment: dict[str, str], listening: socket.socket) -> subprocess.Popen[bytes]:
-    number = listening.fileno()
-    command = [sys.executable, "-m", "csdp.service.server", str(number)]
-    return subprocess.Popen(command, env=environment, pass_fds=[number], stdin=subprocess.DEVNULL)
-
-
-def _stop_workers(workers: list[subprocess.Popen[bytes]]) -> None:
-    for worker in workers:
-        worker.terminate()
-    deadline = time.monotonic() + _STOP_LIMIT
-    for worker in workers:
-        try:
-            worker.wait(max(0.1, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            worker.kill()
-            worker.wait()
-
-
-def _run_worker(number: int) -> None:
-    """Answer requests on the socket with this number, as long as the parent process lives."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_POLL)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
-    settings = Settings.from_json(os.environ[ENVIRONMENT])
-    with socket.socket(fileno=number) as listening:
-        try:
-            app = create(settings)
-        except CsdpError as error:  # such as a database that is not there yet: the parent process tries again
-            raise SystemExit(f"csdp: {error}") from None
-        answer_requests(app, listening)
-
-
-if __name__ == "__main__":
-    _run_worker(int(sys.argv[1]))

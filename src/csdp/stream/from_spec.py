@@ -17,13 +17,14 @@ from csdp.chain import CoupledChain, JointChain, Model, certified_model
 from csdp.chain.files import load_model
 from csdp.errors import CsdpError, InputError, LedgerError, NotUsefulError
 from csdp.estimate import Estimator, LearnedEstimator
-from csdp.ledger import Fence, Ledger
+from csdp.ledger import Ledger
 from csdp.panel.readings import arrange_names
 from csdp.plan import ALGORITHM, Plan
+from csdp.planning.plan_file import PlanFile
 from csdp.publisher import Publisher, Release, Skipped, plan_estimator
-from csdp.publisher.estimates import StoredEstimate, check_estimator
+from csdp.publisher.estimates import check_estimator
 from csdp.publisher.sources import check_states_source
-from csdp.queries import parse_query
+from csdp.query import parse_query
 from csdp.stream.messages import ToStates
 from csdp.stream.mqtt import MqttSink, MqttSource
 from csdp.stream.runner import Runner
@@ -33,7 +34,8 @@ from csdp.stream.spec import ExplicitPlan, PlanTarget, StreamSpec
 from csdp.stream.ticks import Alarm, DriftMonitor
 
 if TYPE_CHECKING:
-    from csdp.estimate.result import Estimate
+    from csdp.estimate.result import About, Estimate
+    from csdp.planning import Frontier
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def open_runner(
     stdout: BinaryIO | None = None,
     on_drift: Callable[[Alarm], None] | None = None,
     on_outcome: Callable[[Release | Skipped], None] | None = None,
-    fence: Fence | None = None,
+    ledger: Ledger | None = None,
 ) -> Iterator[Runner]:
     """Open the runner of a specification with its ledger and sink, without a source.
 
@@ -89,11 +91,13 @@ def open_runner(
         stdout: written in the place of standard output.
         on_drift: called when the drift check begins to give an alarm.
         on_outcome: called with every release and every tick without output.
-        fence: of the lease of this process, where several may publish the dataset.
+        ledger: open, and holding the dataset; by default that of the specification is opened and held.
     """
     names, states = resolve_sequences(spec, plan)
     with ExitStack() as stack:
-        ledger = stack.enter_context(_open_ledger(spec, fence))
+        if ledger is None:
+            ledger = stack.enter_context(_open_ledger(spec))
+            ledger.hold(spec.dataset)
         publisher = make_publisher(spec, plan, ledger)
         # Code is compiled and the first states are computed here, not while the writer of the first reading waits.
         publisher.accountant.peak(publisher.accountant.history(2))
@@ -145,7 +149,9 @@ def make_estimator(spec: StreamSpec, plan: Plan) -> Estimator | None:
         return learned
     if isinstance(spec.plan, Path):
         with _errors_at(spec, "plan.file"):
-            return StoredEstimate.read(spec.plan.read_text(encoding="utf-8")).estimator(plan, about)
+            stored = PlanFile.load(spec.plan)
+            kept = about in {None, stored.about if stored.learned is None else stored.learned.about}
+            return stored.estimator if kept else plan_estimator(plan, about=about or "now")
     return plan_estimator(plan, about=about or "now")
 
 
@@ -165,6 +171,15 @@ def require_useful(spec: StreamSpec, plan: Plan) -> None:
         words = str(stop).replace("--about then", '[estimate] about = "then"')
         message = f"{spec.document.path}: {words}; or anyway = true"
         raise NotUsefulError(message, usefulness=stop.usefulness, helps=stop.helps) from None
+
+
+def read_frontier(spec: StreamSpec) -> Frontier | None:
+    """The frontier that is stored with the plan of a specification; None if there is none."""
+    file = spec.plan.file if isinstance(spec.plan, PlanTarget) else spec.plan
+    if not isinstance(file, Path):
+        return None
+    with _errors_at(spec, "target.file" if isinstance(spec.plan, PlanTarget) else "plan.file"):
+        return PlanFile.load(file).frontier
 
 
 def load_chain(spec: StreamSpec) -> Model:
@@ -237,6 +252,8 @@ def _load_plan(spec: StreamSpec, file: Path) -> Plan:
 
 def _load_or_find_plan(chain: Model, target: PlanTarget) -> Plan:
     """The plan in the file of a target, if it was found for this target; else search for it, and write the file."""
+    from csdp.planning import plan_frontier
+
     problem = {**asdict(target), "file": None, "chain": chain.digest}
     if target.protect is None:
         del problem["protect"]  # files of versions without it stay those of this target
@@ -253,9 +270,14 @@ def _load_or_find_plan(chain: Model, target: PlanTarget) -> Plan:
             return Plan.from_json(text)
     plan = _find_plan(chain, target)
     if target.file is not None:
-        content = json.dumps({**plan.to_dict(), "found_for": digests[-1]}, indent=1) + "\n"
-        target.file.write_text(content, encoding="utf-8")
+        line = plan_frontier(plan, estimate=cast("Estimate", target.estimate), about=_about(target))
+        further = {"found_for": digests[-1]} | ({} if line is None else {"frontier": line.to_dict()})
+        target.file.write_text(json.dumps({**plan.to_dict(), **further}, indent=1) + "\n", encoding="utf-8")
     return plan
+
+
+def _about(target: PlanTarget) -> About:
+    return "then" if target.about == "then" else "now"
 
 
 def _find_plan(chain: Model, target: PlanTarget) -> Plan:
@@ -271,7 +293,7 @@ def _find_plan(chain: Model, target: PlanTarget) -> Plan:
         ages="vector" if target.vector else "common",
         releases="continual",
         estimate=cast("Estimate", target.estimate),
-        about="then" if target.about == "then" else "now",
+        about=_about(target),
         adversary=cast(Adversary, target.adversary),
         protect=target.protect,
         event_limit=target.event_limit,
@@ -323,9 +345,9 @@ def _make_drift_check(plan: Plan) -> DriftMonitor:
         return DriftCheck(plan.model)
 
 
-def _open_ledger(spec: StreamSpec, fence: Fence | None) -> Ledger:
+def _open_ledger(spec: StreamSpec) -> Ledger:
     try:
-        return Ledger.open(spec.ledger, fence=fence)
+        return Ledger.open(spec.ledger)
     except (LedgerError, InputError) as error:
         raise spec.error("ledger", str(error)) from None
 

@@ -21,8 +21,7 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats
 from csdp.clock import Clock, Mark, Time, check_time
-from csdp.computation import FunctionComputation
-from csdp.errors import InputError, LedgerTermsError, SeriesConflictError
+from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
 from csdp.panel.readings import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
@@ -40,7 +39,6 @@ from csdp.stream.ticks import (
     check_newest_ledger,
     load_checkpoint,
     save_checkpoint,
-    tell_series,
 )
 
 log = logging.getLogger("csdp.stream")
@@ -181,8 +179,7 @@ class Runner:
     def accept(self, message: Message) -> Fate:
         """Take in a message without publishing anything; call `settle` next. Never raises for what a message holds."""
         with self._lock:
-            message, told = tell_series(self.publisher, self.clock, message)
-            fate = told or self._place(message)
+            fate = self._place(message)
             self._fates[fate] += 1
             self._fates["accepted"] += fate == "recorded"
             unknown = self.describe_unknown(message)
@@ -250,8 +247,7 @@ class Runner:
         """
         if not isinstance(message, Snapshot) or not isinstance(message.values, Mapping):
             return ""
-        series = getattr(self.publisher.plan.model, "series", None)
-        unknown = [str(name) for name in message.values if name not in self._index and name != series]
+        unknown = [str(name) for name in message.values if name not in self._index]
         if not unknown or len(unknown) == len(message.values):
             return ""
         given, known = (
@@ -354,8 +350,7 @@ class Runner:
         other ticks along.
         """
         plan, first = self.publisher.plan, self._done + 1
-        alone = self._delivery is not None or isinstance(plan.query, FunctionComputation)
-        most = 1 if alone else min(_TOGETHER, chunk_size(plan), last - self._done)
+        most = 1 if self._delivery is not None else min(_TOGETHER, chunk_size(plan), last - self._done)
         return [first, *takewhile(self._open.__contains__, range(first + 1, first + most))]
 
     def _settle_together(self, taken: Mapping[int, Taken], settled: list[Release | Skipped]) -> bool:
@@ -413,8 +408,6 @@ class Runner:
         except LedgerTermsError as error:  # for good: to keep the readings and try again would fill the memory
             self._replaced = error
             outcomes |= {tick: Skipped(tick, str(error), "terms") for tick in new}
-        except SeriesConflictError as error:  # until the tick that was told otherwise is long past
-            outcomes |= {tick: Skipped(tick, str(error)) for tick in new}
         return outcomes
 
     def _finish(self, tick: int, taken: Taken, outcome: Release | Skipped | None) -> None:

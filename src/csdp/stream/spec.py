@@ -213,7 +213,7 @@ def _target(section: TomlTable, folder: Path, about: str) -> PlanTarget:
 
 
 def _query(value: object) -> str:
-    from csdp.queries import parse_query
+    from csdp.query import parse_query
 
     name = text(value)
     parse_query(name)

@@ -26,11 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats
-from csdp.clock import Clock, Mark, Time, Times, Verdict, WallClock, check_time
+from csdp.clock import Clock, Mark, Time, Times, Verdict, WallClock
 from csdp.errors import InputError, LedgerConflictError
-from csdp.publisher import Publisher, Release
+from csdp.publisher import Release
 from csdp.scratch import write_privately
-from csdp.stream.messages import Bad, Fate, Message, Reading, Snapshot, to_number
+from csdp.stream.messages import Fate
 
 log = logging.getLogger("csdp.stream")
 
@@ -346,36 +346,6 @@ def load_checkpoint(path: Path, *, identity: str) -> Checkpoint | None:
         raise InputError(f"{path}: not a state file, or a damaged one; remove it to go on without it") from None
     history = tuple((int(tick), row) for tick, row in zip(content["ticks"], rows, strict=True))
     return Checkpoint(mark, int(content["closed"][1]), history, open_ticks, charged)
-
-
-def tell_series(publisher: Publisher, clock: Clock, message: Message) -> tuple[Message, Fate | None]:
-    """Take the number of the plan's public series out of a message: the rest of it, and its fate if that was all.
-
-    The series has its own lateness: it moves no clock and closes no tick. What comes before the tick is charged counts
-    there, what comes later still counts for releases to come; of several numbers of a tick the first one counts.
-    """
-    name = getattr(publisher.plan.model, "series", None)
-    if name is None or name in publisher.plan.model.names or isinstance(message, Bad):
-        return message, None  # a sequence of the same name is the sequence; the series is then not known
-    if isinstance(message, Reading):
-        return message, _tell(publisher, clock, message.time, message.value) if message.sequence == name else None
-    if not isinstance(message.values, Mapping) or name not in message.values:
-        return message, None
-    rest = {key: value for key, value in message.values.items() if key != name}
-    fate = _tell(publisher, clock, message.time, message.values[name])
-    return Snapshot(message.time, rest), None if rest else fate
-
-
-def _tell(publisher: Publisher, clock: Clock, time: Time, value: object) -> Fate:
-    """Tell a publisher the environment of the tick of a time."""
-    number = to_number(value)
-    if number is None or math.isnan(number):
-        return "bad" if number is None else "missing"
-    try:
-        publisher.tell({clock.tick(check_time(time)): int(number) if number == int(number) else -1})
-    except InputError:  # another number than before, or one that the series does not have
-        return "bad"
-    return "accepted"
 
 
 def check_newest_ledger(

@@ -10,11 +10,11 @@ from decimal import ROUND_CEILING, ROUND_HALF_UP, Context, Decimal
 from types import SimpleNamespace
 
 import httpx
-from playwright.sync_api import expect
 
-from csdp import CoupledChain
+from csdp import CoupledChain, Plan
 from csdp.bounds.result import in_words
 from csdp.chain.files import save_model
+from csdp.planning import plan_frontier
 from csdp.service.keys import Keys, new_key
 
 WARD, TAGGED = "ward 7", "<i>ward 8"
@@ -49,17 +49,21 @@ class Ward:
         self.port = 0
         chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]], names=BEDS)
         save_model(chain, folder / "chain.json")
+        plan = Plan(chain, "mean", PLAN_AGE, PLAN_LEVEL)
+        line = plan_frontier(plan)
+        (folder / "plan.json").write_text(json.dumps({**plan.to_dict(), "frontier": line.to_dict()}))
+        explicit = f'query = "histogram"\nage = {PLAN_AGE}\nepsilon_c = {PLAN_LEVEL}'
         self.specs = [
-            self._spec(WARD, query="mean", limits=f"[limits]\nbudget = {BUDGET}"),
-            self._spec(TAGGED, query="histogram", limits=""),
+            self._spec(WARD, "mean", 'file = "plan.json"', limits=f"[limits]\nbudget = {BUDGET}"),
+            self._spec(TAGGED, "histogram", explicit, limits=""),
         ]
         self.keys = Keys(folder / "keys.json")
         self.reader, self.both = self.new_key("reader", WARD), self.new_key("reader")
         self.writer = self.new_key("writer")
         self.ticks = dict.fromkeys((WARD, TAGGED), START)
 
-    def _spec(self, dataset, *, query, limits):
-        path = self.folder / f"{query}.toml"
+    def _spec(self, dataset, name, plan, *, limits):
+        path = self.folder / f"{name}.toml"
         path.write_text(
             f"""
 dataset = {json.dumps(dataset)}
@@ -67,9 +71,7 @@ ledger = "ledger.db"
 chain = "chain.json"
 anyway = true
 [plan]
-query = "{query}"
-age = {PLAN_AGE}
-epsilon_c = {PLAN_LEVEL}
+{plan}
 {limits}
 [clock]
 step = {STEP}
@@ -129,6 +131,11 @@ kind = "none"
         assert answer.status_code == 200, answer.text
         return answer.json()
 
+    def frontier(self):
+        headers = {"Authorization": f"Bearer {self.reader.text}"}
+        (ward,) = httpx.get(f"{self.url}api/datasets", headers=headers, timeout=300).json()
+        return ward["frontier"]
+
 
 def rows(page, name):
     return page.locator(f"#{name} tr").evaluate_all(
@@ -139,8 +146,3 @@ def rows(page, name):
 def table(page, summary, name):
     page.click(f"text={summary}")
     return rows(page, name)
-
-
-def answered(page):
-    expect(page.locator("#answer")).to_have_attribute("aria-busy", "false")
-    return {name: page.inner_text(f"#answer-{name}") for name in ("leakage", "once", "raw", "linear", "none", "event")}

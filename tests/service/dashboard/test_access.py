@@ -6,7 +6,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from service.dashboard.parts import DESKTOP, PHONE, PLAN_LEVEL, answered, chance, up
+from service.dashboard.parts import DESKTOP, PHONE, PLAN_LEVEL, chance, up
 
 
 def test_leakage_is_never_shown_below_its_value(ward, opened):
@@ -64,7 +64,6 @@ def test_accessible_in_every_view(ward, opened, viewport, scheme):
     for view in ("live", "planning", "promise"):
         page.click(f"#to-{view}")
         if view == "planning":
-            answered(page)
             expect(page.locator("#frontier-chart svg")).to_be_visible()
         if (viewport is PHONE) == (scheme == "dark"):  # tables are long: once for each width, once for each scheme
             page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
@@ -74,7 +73,7 @@ def test_accessible_in_every_view(ward, opened, viewport, scheme):
             labels = page.locator(f"#{view} .chart svg").evaluate_all(
                 "all => all.map(one => one.getAttribute('aria-label'))"
             )
-            assert len(labels) >= 2
+            assert labels
             assert all("table follows" in label for label in labels)
 
 
@@ -120,18 +119,12 @@ def test_everything_can_be_done_with_the_keyboard(ward, opened):
     tab_to("to-planning", most=4)
     press("Enter")
     expect(page.locator("#planning-title")).to_be_focused()
-    answered(page)
-    tab_to("age", most=6)  # after the fields of the delay
+    tab_to("age", most=3)
     press("ArrowRight")
-    expect(page.locator("#age-value")).to_have_text("2 steps")
+    expect(page.locator("#age-value")).to_have_text("3 steps")
     tab_to("noise", most=1)
     press("ArrowLeft")
     expect(page.locator("#noise-value")).not_to_have_text(f"ε_c = {PLAN_LEVEL}")
-    press("Shift+Tab")
-    tab_to("noise", most=1)
-    press("Tab")
-    press("ArrowDown")
-    expect(page.locator("input[value='1']")).to_be_checked()
     tab_to("reset", most=1)
     press("Enter")
     expect(page.locator("#age-value")).to_have_text("1 step")

@@ -122,7 +122,7 @@ async function open({ focus = false } = {}) {
   current = datasets.find(({ name }) => name === byId("dataset").value);
   sessionStorage.setItem(DATASET, current.name);
   connection("connecting");
-  planning.open(service, current, signal);
+  planning.open(current);
   budget.open(service, current, signal);
   navigate({ focus });
   try {

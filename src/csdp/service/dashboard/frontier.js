@@ -28,7 +28,7 @@ export function showFrontier(chart, { points, no_data: mse, releases }, { at, li
     label: `Lines of error against leakage, one for each age; no-data error ${up(none)}.${here} A table follows.`,
     draw: (width) => drawn(width, usable, { none, limit, at: at !== null && drawable(at) ? at : null, all: points }),
   });
-  const often = releases === "1" ? "For one number alone." : "For publishing at every step, without end.";
+  const often = releases === 1 ? "For one number alone." : "For publishing at every step, continually.";
   const said = [often];
   if (at !== null && !drawable(at)) said.push("Your setting is not on the chart: its leakage is infinite or zero.");
   if (usable.length < points.length) said.push("Settings whose leakage is infinite are left out.");

@@ -1,24 +1,5 @@
 // What the numbers mean, for people who did not study privacy.
 
-const BOUNDS = {
-  exact: "the true value under the model, for this query",
-  profile: "holds for every query that is as sensitive as this one",
-  "two-point": "from two summary numbers of the model",
-  loose: "from one summary number of the model",
-  contraction: "holds whatever happened before",
-  freshness: "from age alone: holds for any noise and any number of releases",
-  lineage: "from each sequence's line of ancestors; for very many sequences",
-  slice: "from age alone, for very many sequences",
-  group: "plain group privacy: needs no model",
-  metric: "all releases so far, one number for each pair of states",
-  scalar: "all releases so far, kept in one number",
-  "printed-loose": "can be too small: for comparison only",
-  "printed-tight": "can be too small: for comparison only",
-};
-
-/** What a bound of the leakage rests on. */
-export const meaning = (bound) => BOUNDS[bound] ?? "";
-
 /** Whether numbers that need the model may be relied on. */
 export const reliable = ({ status }) => ["accepted", "declared"].includes(status);
 
