@@ -1,6 +1,6 @@
 """Beyond the paper: how many truths the printed bands hold, on readings that nothing was learned from.
 
-    python -m study.coverage                  every data set that is installed, and simulated sensors
+    python -m study.coverage                  every data set, and simulated sensors
     python -m study.coverage flights sensors  some
 
 It writes the table of docs/estimates.md. The estimator is learned on the public past as `csdp release --past` does, for
@@ -16,16 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 
 import csdp
-from csdp import datasets
-from csdp.errors import InputError
 from csdp.estimate import Observation
 from csdp.estimate.result import About
 from csdp.publisher.sources import true_answers
+from study import sets
 
 #: Age of the readings, and what the estimate is about.
 RELEASES: tuple[tuple[int, About], ...] = ((0, "now"), (1, "now"), (3, "then"))
 #: Ticks of the clock where it is not a day of the grid: nights without flights are left out.
-PERIODS = {"flights": 5, "sensors": 24, "influenza": 52}
+PERIODS = {"flights": 5, "sensors": 24}
 LEVEL, EPSILON_C = 0.95, 4.0
 #: Ticks of simulated sensors: the public past, and the rest.
 PAST, REST = 200 * 24, 100 * 24
@@ -65,7 +64,7 @@ def simulate_parts(past: int, rest: int) -> tuple[csdp.Panel, csdp.Panel, str]:
 
 def load_parts(name: str) -> tuple[csdp.Panel, csdp.Panel, str]:
     """The public past and the rest, and the query that is published: of readings where all have one range."""
-    dataset = datasets.load(name)
+    dataset = sets.load(name)
     past, rest = (dataset.discretiser().apply(part) for part in dataset.readings.split(dataset.past_ends))
     ranges = set(dataset.bounds)
     if len(ranges) > 1:
@@ -110,26 +109,18 @@ def measure_release(name: str, plan: csdp.Plan, about: About, public: csdp.Panel
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print the table of some systems, or of all that are installed."""
+    """Print the table of some systems, or of all."""
     parser = argparse.ArgumentParser(prog="python -m study.coverage", description=__doc__)
-    known = ["sensors", *datasets.names()]
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; default all that are there")
+    known = ["sensors", *sets.NAMES]
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; default all")
     parser.add_argument("--epsilon-c", type=float, default=EPSILON_C, help="noise level of every release")
     options = parser.parse_args(arguments)
-    given = options.names
     sys.stdout.write(
         "| data | query | age, about | printed | held | squared error removed | ticks |\n"
         "|---|---|---|---|---|---|---|\n"
     )
-    for name in given or known:
-        try:
-            rows = measure(name, epsilon_c=options.epsilon_c)
-        except InputError as error:
-            if given:
-                raise
-            sys.stdout.write(f"{name}: {error}\n")
-            continue
-        for one in rows:
+    for name in options.names or known:
+        for one in measure(name, epsilon_c=options.epsilon_c):
             sys.stdout.write(
                 f"| {one.name} | {one.query} | {one.age}, {one.about} | {one.promised:.1%} | {one.held:.1%} | "
                 f"{one.usefulness:.1%} | {one.ticks:,} |\n"

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from csdp.bounds.result import as_text
+from csdp.demo.page import HOURS, draw_flights, run_flights_demo
 from csdp.report.figures import save_figure
-from csdp.report.flights_page import HOURS, draw_flights, run_flights_demo
 from csdp.report.page import percent
 
 ROOT = Path(__file__).parents[1]

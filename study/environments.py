@@ -1,6 +1,6 @@
 """Beyond the paper: which model describes each data set, and what the wrong one hides.
 
-    python -m study.environments           all data sets that are here
+    python -m study.environments           all data sets
     python -m study.environments flights   some
 
 Every model is fitted on the public past of a data set. The gain over independent chains, in nats a tick, is that on the
@@ -16,17 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import csdp
-from csdp import datasets
-from csdp.errors import CsdpError
+from study import sets
 
-#: The clock of a data set, where its times of day do not tell: parts of the day, four weeks, months.
-CYCLES: dict[str, int | tuple[int, ...]] = {
-    "flights": 5,
-    "influenza": tuple(week // 4 for week in range(52)),
-    "irish_wind": tuple(day * 12 // 365 for day in range(365)),
-}
-#: Trading days have no clock.
-NO_CLOCK = frozenset({"stocks"})
+#: The parts of a day of flights, whose nights are left out; the others have the time of day as their clock.
+CYCLES = {"flights": 5}
 AGE, EPSILON_C = 1, 0.5
 #: Joint states of a component, and phases of a clock, up to which exact leakage is asked for.
 EXACT_STATES, EXACT_PHASES = 4096, 48
@@ -57,7 +50,7 @@ class ModelRow:
 
 def read_past(name: str) -> csdp.Panel:
     """The public past of a data set as states."""
-    dataset = datasets.load(name)
+    dataset = sets.load(name)
     return dataset.discretiser().apply(dataset.readings.split(dataset.past_ends)[0])
 
 
@@ -65,15 +58,13 @@ def list_models(name: str) -> dict[str, dict[str, Any]]:
     """Every model that a data set may have, and the settings of its fit."""
     back: dict[str, Any] = {"direction": "backward"}
     clock = back | {"cycle": CYCLES.get(name)}
-    models: dict[str, dict[str, Any]] = {
+    return {
         "independent": {"neighbours": 0},
         "coupled, forward": {},
         "coupled, backward": back,
         "clock": clock | {"environment": "clock"},
         "hidden": back | {"environment": "hidden"},
-        "clock and hidden": clock | {"environment": "both"},
     }
-    return {model: how for model, how in models.items() if name not in NO_CLOCK or "clock" not in model}
 
 
 def fit_model(panel: csdp.Panel, settings: dict[str, Any]) -> Any:
@@ -90,14 +81,13 @@ def describe_model(name: str, model: str, panel: csdp.Panel | None = None) -> Mo
     quality = csdp.fit_quality(chain, past, public=True, progress=False)
     checks = {"order": quality.order, "homogeneity": quality.homogeneity, "together": quality.together}
     failed = [what for what, check in checks.items() if check is not None and not check.passed]
-    hubs = [f"{len(quality.hubs)} hub{'s' * (len(quality.hubs) > 1)}"] if quality.hubs else []
     number = f" {chain.fitted.environments}" if "hidden" in model else ""
     return ModelRow(
         name,
         f"{model}{number}",
         quality.gain,
         quality.gain_error,
-        ", ".join(failed + hubs) or "nothing",
+        ", ".join(failed) or "nothing",
         release_leakage(chain),
     )
 
@@ -121,12 +111,8 @@ def main(names: list[str]) -> None:
     """Print the table."""
     out = sys.stdout
     out.write("| data | model | gain | standard error | speaks against it | leakage |\n|---|---|---|---|---|---|\n")
-    for name in names or datasets.names():
-        try:
-            past = read_past(name)
-        except CsdpError as error:  # a data set whose package is not installed
-            sys.stderr.write(f"{name}: {error}\n")
-            continue
+    for name in names or sets.NAMES:
+        past = read_past(name)
         for model in list_models(name):
             out.write(f"{describe_model(name, model, past)}\n")
             out.flush()

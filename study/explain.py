@@ -131,7 +131,6 @@ def _guarantee(numbers: Numbers) -> Figure:
 _LOOKS: dict[str, dict[str, Any]] = {
     "exact": {"color": INK, "marker": "o", "linewidth": 2.6, "zorder": 4},
     "profile": {"color": BLUE, "linewidth": 1.5},
-    "contraction": {"color": PURPLE, "linewidth": 1.5},
     "loose": {"color": GREEN, "linewidth": 1.5},
     "freshness": {"color": ORANGE, "linewidth": 1.5},
     "printed-loose": {"color": RED, **drawing.PRINTED, "linewidth": 2.0},

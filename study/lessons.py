@@ -67,7 +67,7 @@ def guarantee() -> Numbers:
 
 #: Chain, noise level and first age of each panel, and the bounds drawn in it.
 PANELS = {
-    "paper": (pair(0.75), 1.0, 1, ("exact", "profile", "contraction", "freshness", "printed-loose")),
+    "paper": (pair(0.75), 1.0, 1, ("exact", "profile", "freshness", "printed-loose")),
     "rare": (pair(0.75, 0.01, 0.3), 2.0, 1, ("exact", "profile", "loose", "printed-loose")),
     "slow": (pair(0.5, 0.001, 0.1), 4.0, 0, ("exact", "profile", "printed-loose")),
 }

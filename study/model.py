@@ -49,7 +49,7 @@ def claims() -> list[Claim]:
             exact=f"distance {wild[20]:g} after 20 steps where two sequences take each other's opposite",
             follows=calm[20] < 1e-6,
             holds=wild[20] < 1e-6,
-            note="periodic chains must be excluded; csdp then asks for an initial law",
+            note="periodic chains must be excluded; csdp refuses them",
         ),
         Claim(
             name="joint-law",

@@ -6,8 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import csdp
-from csdp import datasets
-from study import drawing
+from study import drawing, sets
 from study.record import Chapter, Finding, format_list, no_entries
 from study.setting import MEAN
 
@@ -23,7 +22,7 @@ BUDGET = 0.5
 @lru_cache
 def fit_public_past(name: str) -> csdp.CoupledChain:
     """A chain of the first two sequences, fitted on the past that is taken as public, by EM."""
-    dataset = datasets.load(name)
+    dataset = sets.load(name)
     names = dataset.readings.names[:2]
     past, _ = dataset.readings.split(dataset.past_ends)
     panel = dataset.discretiser().apply(past)

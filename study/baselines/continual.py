@@ -20,13 +20,13 @@ from scipy.linalg import toeplitz
 
 from csdp.arrays import Floats, Indices
 from csdp.chain import Model
-from csdp.computation import Computation, verify_query
 from csdp.errors import CsdpError, InfeasibleError, InputError
 from csdp.estimate import moments
 from csdp.estimate.error import noise_variance
 from csdp.planning import EVENT_LIMIT
 from csdp.planning.curves import Curves, largest_level
-from csdp.queries import Query
+from csdp.query import QueryTable, tabulate
+from csdp.query_table import Query
 from study import baselines
 from study.baselines.comparison_table import TIE, ContinualComparison, ContinualRow, ContinualVerdict
 from study.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
@@ -80,7 +80,7 @@ def compare_continual(
     ('worse', 'worse')
     """
     # Under an environment the certificate is given the environment, and covariances are those over all of it.
-    computation = check_inputs(chain, query) if chain.has_one_kernel else verify_query(query, chain, on_lattice=True)
+    computation = check_inputs(chain, query) if chain.has_one_kernel else tabulate(query, chain, on_lattice=True)
     if len(computation.outputs) != 1:
         raise InputError(f"compare: {computation.name} has {len(computation.outputs)} outputs; one for 'continual'")
     task = _ContinualTask(
@@ -126,7 +126,7 @@ class _ContinualTask:
     """The validated arguments of a comparison."""
 
     chain: Model
-    query: Computation
+    query: QueryTable
     budget: float
     max_age: int
     window: int

@@ -12,9 +12,9 @@ from csdp.arrays import Floats
 from csdp.bounds.adversary import Adversary
 from csdp.bounds.result import round_up
 from csdp.chain import Model
-from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
-from csdp.queries import Query
+from csdp.query import tabulate
+from csdp.query_table import FoldTable, Query
 from study.baselines.laplace import (
     LaplaceBaseline,
     all_outputs,
@@ -40,8 +40,8 @@ def pair_losses(chain: Model, query: Query, scale: float) -> Floats:
 
     Liu's coefficient is `rho_ij = L_ij scale / Delta_j`.
     """
-    query = verify_query(query, chain)
-    if not isinstance(query, FoldComputation):
+    query = tabulate(query, chain)
+    if not isinstance(query, FoldTable):
         raise InputError(
             f"ddp: {query.name} is no sum, maximum or minimum over records, so it has no dependence coefficients"
         )
@@ -51,7 +51,7 @@ def pair_losses(chain: Model, query: Query, scale: float) -> Floats:
     own = np.einsum("iaia->ia", pairs)
     with np.errstate(divide="ignore", invalid="ignore"):
         conditional = safe_log(pairs / own[:, :, None, None])  # ln Pr(x_j = c | x_i = a)
-    contributions = query.parts(table) / query.divisor(table)
+    contributions = query.contributions() / query.denominator
     out = np.zeros((s, s))
     for j in range(s):
         size = grid_size(contributions[j])

@@ -29,13 +29,13 @@ from csdp.bounds.adversary import Adversary
 from csdp.bounds.closed_forms import loose_bound
 from csdp.bounds.leakage import Setting
 from csdp.chain import CoupledChain, Model
-from csdp.computation import Computation, verify_query
 from csdp.errors import CsdpError, InputError, TooLargeError
 from csdp.estimate import mse
 from csdp.estimate.second_order import pair_laws
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.plan import Plan
-from csdp.queries import Query
+from csdp.query import QueryTable, tabulate
+from csdp.query_table import Query
 from study.baselines.protocol import (
     Errors,
     Quantity,
@@ -213,11 +213,11 @@ def least_scale(nominal: Callable[[float], float], target: float, start: float) 
 
 def leakage_setting(chain: Model, query: Query, age: int, adversary: Adversary) -> Setting:
     """Return the setting of a leakage with its aged laws computed once; `.at(epsilon_c)` changes the noise level."""
-    return _cached_setting(chain, verify_query(query, chain), age, adversary)
+    return _cached_setting(chain, tabulate(query, chain), age, adversary)
 
 
 @lru_cache(maxsize=32)
-def _cached_setting(chain: Model, query: Computation, age: int, adversary: Adversary) -> Setting:
+def _cached_setting(chain: Model, query: QueryTable, age: int, adversary: Adversary) -> Setting:
     setting = Setting.make(chain, query, ages=age, epsilon_c=1.0, adversary=adversary)
     setting.answer("exact")
     return setting

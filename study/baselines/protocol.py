@@ -12,10 +12,10 @@ import numpy.typing as npt
 from csdp.arrays import Floats
 from csdp.bounds.adversary import Adversary
 from csdp.chain import Model
-from csdp.computation import Computation, verify_query
 from csdp.errors import InputError
 from csdp.noise import Randomness
-from csdp.queries import Query
+from csdp.query import QueryTable, tabulate
+from csdp.query_table import Query
 
 States = npt.NDArray[Any]
 
@@ -122,22 +122,18 @@ class Baseline(Protocol):
 
 
 def check_stationary(chain: Model) -> None:
-    """Raise InputError unless `chain` is a model without an initial law."""
+    """Raise InputError unless `chain` is a model with one kernel."""
     if not isinstance(chain, Model):
         raise InputError(
             f"chain: {type(chain).__name__} given; one CoupledChain or JointChain expected (of a Family, one member)"
         )
     chain.require_one_kernel()
-    if chain.initial is not None:
-        raise InputError(
-            "chain: it has an initial law; baselines are calibrated to the stationary law. Leave out initial="
-        )
 
 
-def check_inputs(chain: Model, query: Query | str) -> Computation:
+def check_inputs(chain: Model, query: Query | str) -> QueryTable:
     """Return the query verified on a lattice; raise InputError for a chain or query that no baseline can work with."""
     check_stationary(chain)
-    computation = verify_query(query, chain, on_lattice=True)
+    computation = tabulate(query, chain, on_lattice=True)
     if not computation.undivided_sensitivity(1) > 0:
         raise InputError(f"query: {computation.name} never changes with one record; there is nothing to protect")
     return computation

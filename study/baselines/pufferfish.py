@@ -14,9 +14,9 @@ from csdp.aging import AgedLaw, index_parts
 from csdp.arrays import Floats
 from csdp.bounds.adversary import marginal
 from csdp.chain import Model
-from csdp.computation import Computation, FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
-from csdp.queries import Query
+from csdp.query import QueryTable, tabulate
+from csdp.query_table import FoldTable, Query
 from study.baselines.laplace import LaplaceBaseline, safe_log
 from study.baselines.protocol import check_positive, check_stationary, check_whole
 
@@ -49,18 +49,18 @@ class Wasserstein(LaplaceBaseline):
 
 def wasserstein(chain: Model, query: Query, age: int) -> float:
     """Return the largest W_inf between the laws of the answer given two present values of one sequence."""
-    return _wasserstein(chain, verify_query(query, chain), age)
+    return _wasserstein(chain, tabulate(query, chain), age)
 
 
 @lru_cache(maxsize=32)
-def _wasserstein(chain: Model, query: Computation, age: int) -> float:
+def _wasserstein(chain: Model, query: QueryTable, age: int) -> float:
     s, m = chain.sequences, chain.states
     table = chain.value_table
     if len(query.outputs) > 1:
         raise InputError(f"wasserstein: {query.name} has several outputs; the mechanism is for one")
-    if isinstance(query, FoldComputation):
-        aged = AgedLaw(chain, query.parts(table), ages=[age] * s, fold=query.fold)
-        answers = aged.classes[:, 0] / query.divisor(table)
+    if isinstance(query, FoldTable):
+        aged = AgedLaw(chain, query.contributions(), ages=[age] * s, fold=query.fold)
+        answers = aged.classes[:, 0] / query.denominator
     else:
         aged = AgedLaw(chain, index_parts(s, m), ages=[age] * s)
         states = np.array(np.unravel_index(aged.classes[:, 0].astype(np.intp), (m,) * s)).T

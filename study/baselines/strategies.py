@@ -25,7 +25,7 @@ from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate import moments
 from csdp.noise import Randomness, two_sided_geometric, variance
-from csdp.queries import Query
+from csdp.query_table import Query
 from study.baselines.laplace import largest_log_ratio, safe_log
 from study.baselines.protocol import (
     Errors,

@@ -27,7 +27,7 @@ from csdp.errors import CsdpError, InputError
 from csdp.estimate import moments
 from csdp.noise import Randomness, simulate_noise, two_sided_geometric
 from csdp.plan import Plan
-from csdp.queries import Query
+from csdp.query_table import Query
 from study.baselines.protocol import (
     Errors,
     Quantity,

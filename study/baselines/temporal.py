@@ -26,7 +26,7 @@ from csdp.arrays import Floats
 from csdp.bounds.closed_forms import AgedPairs
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
-from csdp.queries import Query
+from csdp.query_table import Query
 from study.baselines.protocol import check_positive, check_stationary, check_whole
 
 #: Joint states of a component up to which its loss functions are tabulated.

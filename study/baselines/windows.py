@@ -19,7 +19,7 @@ from csdp.chain import Model
 from csdp.errors import InputError
 from csdp.noise import Randomness, two_sided_geometric, variance
 from csdp.plan import Plan
-from csdp.queries import Query
+from csdp.query_table import Query
 from study.baselines.protocol import Quantity, check_inputs, check_one_target, check_positive, check_whole
 from study.baselines.strategies import (
     NOT_COMPUTED,

@@ -17,8 +17,7 @@ from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import Publisher
-from csdp.report.audit_figures import attack_figure, audit_figure
-from csdp.report.figures import save_figure
+from csdp.report.figures import attack_figure, audit_figure, save_figure
 
 from auditing.mechanisms import ONE, SKEWED, mean_with, nothing  # isort: skip
 from auditing.test_replay import plan, replay_written, understating_admission  # isort: skip

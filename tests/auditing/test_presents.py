@@ -13,18 +13,17 @@ from oracle import aged_law, aged_law_paths, joint_kernel
 ALARM = 1e-10
 T3 = [[0.8, 0.15, 0.05], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]]
 CASES = {
-    "skewed": ([[1.0]], [[0.99, 0.01], [0.3, 0.7]], (2,), None),
-    "pair": ([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]], (1, 3), None),
-    "three states": ([[0.6, 0.4], [0.3, 0.7]], T3, (2, 1), None),
-    "periodic": ([[0.0, 1.0], [1.0, 0.0]], [[0.2, 0.8], [0.9, 0.1]], (3, 1), None),
-    "initial": ([[1.0]], [[0.5, 0.5], [0.0, 1.0]], (2,), [0.9, 0.1]),
-    "independent": ([[1.0, 0.0], [0.0, 1.0]], [[0.7, 0.3], [0.1, 0.9]], (1, 2), None),
+    "skewed": ([[1.0]], [[0.99, 0.01], [0.3, 0.7]], (2,)),
+    "pair": ([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]], (1, 3)),
+    "three states": ([[0.6, 0.4], [0.3, 0.7]], T3, (2, 1)),
+    "periodic": ([[0.0, 1.0], [1.0, 0.0]], [[0.2, 0.8], [0.9, 0.1]], (3, 1)),
+    "independent": ([[1.0, 0.0], [0.0, 1.0]], [[0.7, 0.3], [0.1, 0.9]], (1, 2)),
 }
 
 
 def drawn(chain, ages, present, count, seed):
     depths = sorted(set(ages))
-    slices = PastSampler(chain, depths, oldest=max(ages)).draw(present, count, np.random.default_rng(seed))
+    slices = PastSampler(chain, depths).draw(present, count, np.random.default_rng(seed))
     return np.stack([slices[:, depths.index(age), i] for i, age in enumerate(ages)], axis=1)
 
 
@@ -39,12 +38,12 @@ def p_value(readings, law, states):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_law_of_what_is_read_given_the_present(name):
-    coupling, transitions, ages, initial = CASES[name]
-    chain = CoupledChain(coupling, transitions, initial=initial)
+    coupling, transitions, ages = CASES[name]
+    chain = CoupledChain(coupling, transitions)
     s, m = chain.sequences, chain.states
     kernel = joint_kernel(coupling, transitions)
-    rows, law = aged_law(kernel, s, m, ages, initial)
-    again, _ = aged_law_paths(kernel, s, m, ages, initial)
+    rows, law = aged_law(kernel, s, m, ages)
+    again, _ = aged_law_paths(kernel, s, m, ages)
     np.testing.assert_allclose(np.nan_to_num(rows), np.nan_to_num(again), atol=1e-12)
     possible = np.flatnonzero(law > 0)
     for number in possible:
@@ -78,5 +77,5 @@ def test_what_is_not_known_of_the_present_is_drawn_too():
 def test_slices_of_one_past_hang_together():
     """Successive slices follow the chain: a permutation leaves no freedom at all."""
     turning = CoupledChain([[1.0]], [[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-    slices = PastSampler(turning, range(5), oldest=4).draw([2], 50, np.random.default_rng(1))
+    slices = PastSampler(turning, range(5)).draw([2], 50, np.random.default_rng(1))
     assert slices[:, :, 0].tolist() == [[2, 1, 0, 2, 1]] * 50

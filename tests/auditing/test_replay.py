@@ -158,7 +158,7 @@ def test_a_lost_tick_and_a_refused_one(where):
         publisher = Publisher(plan(), dataset=NAME, ledger=ledger, budget=0.3)
         publisher.push([0], time=0)
         publisher.push([0], time=1)
-        publisher._reserve(publisher._rule.list_requests([(2, 0)], None, publisher._series))
+        publisher._reserve(publisher._rule.list_requests([(2, 0)], None))
         publisher.push([0], time=2)
         publisher.push([0], time=3)
         with pytest.raises(BudgetExceeded):
@@ -193,7 +193,7 @@ def test_a_custom_query_needs_its_plan(where):
     def both(values):
         return values[0] * values[1]
 
-    chosen = Plan(PAIR, Custom(both, lambda k: 1.0, name="both"), 1, 0.5)
+    chosen = Plan(PAIR, Custom(both, name="both"), 1, 0.5)
     with Ledger.open(where) as ledger:
         publisher = Publisher(chosen, dataset=NAME, ledger=ledger)
         publisher.publish(gaps(6, sequences=2))

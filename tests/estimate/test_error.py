@@ -13,7 +13,7 @@ from csdp import Count, CoupledChain, Custom, Family, Histogram, Identity, Joint
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate import BayesFilter, Moments, moments, mse
 from csdp.estimate.second_order import _by_joint_law, _by_simulation
-from csdp.groups import PerGroup
+from csdp.query import PerGroup
 from oracle import aged_law, joint_kernel, snapshots
 
 SYMMETRIC = [[0.7, 0.3], [0.3, 0.7]]
@@ -101,11 +101,9 @@ def test_simulation_agrees_within_its_error() -> None:
     assert np.allclose(result.mean_now, exact.mean_now, atol=0.05)
 
 
-def test_too_large_for_a_law_is_simulated_and_an_initial_law_then_refused() -> None:
+def test_too_large_for_a_law_is_simulated() -> None:
     ring = _ring(26)
     assert moments(ring, Max(), ages=[1] * 26).how == "simulation"
-    with pytest.raises(InputError, match="initial law"):
-        moments(_ring(26, initial=np.full((26, 2), 0.5)), Max(), ages=[1] * 26)
 
 
 def test_a_chain_that_hardly_mixes_is_answered_by_its_joint_law() -> None:
@@ -269,9 +267,9 @@ class TestFilter:
         assert state.belief == pytest.approx(expected / expected.sum())
 
 
-def _ring(sequences: int, moves: list[list[float]] = SYMMETRIC, initial: np.ndarray | None = None) -> CoupledChain:
+def _ring(sequences: int, moves: list[list[float]] = SYMMETRIC) -> CoupledChain:
     ring = {(j, j): 0.8 for j in range(sequences)} | {(j, (j + 1) % sequences): 0.2 for j in range(sequences)}
-    return CoupledChain(ring, moves, initial=initial)
+    return CoupledChain(ring, moves)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from csdp.planning import check_useful, find_plan
 from csdp.publisher.sources import true_answers
 from csdp.report.certificate import certify
 from csdp.report.figures import release_figure
-from csdp.report.records import release_records
+from csdp.report.series import release_records
 
 CHAIN = csdp.CoupledChain(
     [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]], [[0.9, 0.1], [0.1, 0.9]], values=[17.0, 23.0]

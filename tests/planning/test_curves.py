@@ -38,7 +38,7 @@ SMOOTH = {
 
 @pytest.mark.parametrize("start", [None, 0.5])
 @pytest.mark.parametrize(("tolerance", "most"), [(EXACT, 14), (CLOSE, 9)])
-@pytest.mark.parametrize("budget", [1e-4, 0.05, 1.0, 2.0])
+@pytest.mark.parametrize("budget", [1e-4, 1.0])
 @pytest.mark.parametrize("name", SMOOTH)
 def test_close_to_the_budget_never_above_in_few_evaluations(name, budget, tolerance, most, start):
     leakage = Counted(SMOOTH[name])
@@ -105,18 +105,8 @@ def test_the_level_of_a_family_is_that_of_its_worst_member():
     assert min(alone) < 0.9 * max(alone)
 
 
-def test_an_age_whose_first_release_cannot_win_is_never_followed_for_ever(monkeypatch):
-    followed = []
-    ceiling = Accountant.ceiling
-    monkeypatch.setattr(Accountant, "ceiling", lambda self, *a: followed.append(self.plan.ages[0]) or ceiling(self, *a))
-    found = find_plan(
-        PAIR, Mean(), budget=0.25, min_age=1, max_age=8, releases="continual", estimate="linear", event_limit=1.5
-    )
-    assert set(followed) == {1, 2} == {1, found.plan.ages[0]}
-
-
 def test_a_chain_that_never_forgets_says_what_it_would_leak():
-    still = JointChain([[1.0, 0.0], [0.0, 1.0]], states=2, sequences=1, initial=[0.5, 0.5])
+    still = JointChain([[0.0, 1.0], [1.0, 0.0]], states=2, sequences=1)
     with pytest.raises(
         InfeasibleError, match=r"budget 0\.1 cannot be met: at ages up to 1 even epsilon_c 1e-06"
     ) as told:
@@ -136,12 +126,6 @@ def test_solver_noise_does_not_keep_a_tiny_state_from_its_rest():
     after = accountant.release(settled, settled.tick + 1, epsilon_c=1e-6)
     for above, following in zip(settled.slices, after.slices, strict=True):
         assert (following <= above + 1e-3 * above.max()).all()
-
-
-def test_a_curve_is_computed_once_for_a_level():
-    curves = Curves(PAIR, Mean(), (1, 1), estimate="raw", releases="continual", bound="auto", adversary="informed")
-    assert curves.leakage(0.5) is curves.leakage(0.5)
-    assert curves.evaluations == 1
 
 
 def test_a_system_that_has_only_a_cap_is_charged_for_its_largest_component():

@@ -135,17 +135,6 @@ def test_where_old_releases_fade_slowly_every_tick_of_the_warm_up_is_listed() ->
     assert max(found.leakage) <= 1.0
 
 
-def test_the_figures_beside_the_ticks() -> None:
-    found = dynamic_plan(PAIR, csdp.Mean(), ages=1, budget=0.25, horizon=2)
-    told = found.summary()
-    assert told["gain"] == found.gain == 1 - found.mse / found.constant_mse
-    assert told["ticks"] == 2
-    assert [record["tick"] for record in found.records()] == [0, 1]
-    assert [record["leakage"] for record in found.records()] == list(found.leakage)
-    assert not {"plan", "levels", "leakage"} & set(told)
-    assert json.loads(json.dumps(told))["budget"] == 0.25
-
-
 @pytest.mark.parametrize("levels", [[5.0, 5.0], [0.05, 5.0]], ids=["at once", "at the end"])
 def test_a_schedule_that_passes_the_budget_is_an_error_not_a_plan(
     levels: list[float], monkeypatch: pytest.MonkeyPatch

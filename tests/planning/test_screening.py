@@ -47,17 +47,6 @@ def test_screening_finds_what_trying_every_age_finds(monkeypatch, chain, target)
     assert objective(screened) <= objective(every) * 1.002
 
 
-def test_one_sequence_of_three_states_is_planned_with_a_few_accountants(monkeypatch):
-    """Sixty ages, each of which took several runs of hundreds of ticks."""
-    found, asked = counted(
-        monkeypatch, CoupledChain([[1.0]], THREE_STATES), budget=0.5, min_age=1, max_age=60, estimate="linear"
-    )
-    assert (found.plan.min_age, found.leakage.epsilon <= 0.5, asked <= 4) == (16, True, True)
-    accountant = Accountant(found.plan)
-    assert accountant.ceiling() == pytest.approx(found.leakage.epsilon)
-    assert len(accountant._history.states) == 1  # nothing was followed tick by tick
-
-
 def test_the_screen_is_a_certificate_of_its_own():
     chain = slow_pair()
     screen = ScalarScreen.make(Plan(chain, Mean(), 2, 1.0))
@@ -129,17 +118,3 @@ def test_the_chain_of_a_new_user_can_be_planned_for_ever(sequences, at_age_0, at
         found = find_plan(chain, Mean(), budget=1.0, releases="continual", min_age=age, max_age=age)
         assert level <= found.plan.epsilon_c < level + 0.001
         assert (found.leakage.bound, found.leakage.epsilon <= 1.0) == ("influence", True)
-
-
-def test_two_thousand_releases_are_certified_by_few_states():
-    """A slow chain: evaluated at few counts, never below the counts in between, and within the long run."""
-    chain = CoupledChain([[1.0]], THREE_STATES)
-    accountant = Accountant(Plan(chain, Mean(), 2, 0.05))
-    told = [accountant.after(n).epsilon for n in (1, 10, 63, 64, 65, 66, 100, 300, 2000)]
-    assert told == sorted(told)
-    assert told[-1] <= accountant.limit().epsilon * (1 + 1e-9)
-    state = accountant.start()
-    for n in range(1, 66):
-        state = accountant._add(state, n, stale=False)
-    exact = accountant._tell_followed(state, 0)[0]
-    assert exact * (1 - 1e-6) <= told[4] <= exact * 1.01

@@ -1,7 +1,5 @@
 """find_plan: the paper's P1 and its dual, against brute force over a fine grid."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,6 @@ from csdp import CoupledChain, Family, Mean, Sum, leakage
 from csdp.errors import InfeasibleError, InputError, UnsoundError
 from csdp.estimate import mse
 from csdp.planning import find_plan, frontier
-from csdp.planning.search import _Search
 
 
 def paper(coupling=0.75, p=0.3, q=0.3):
@@ -143,19 +140,6 @@ def test_family_takes_the_worst_member():
         assert leakage(member, Mean(), ages=found.plan.ages, epsilon_c=found.plan.epsilon_c).epsilon <= 0.3
 
 
-def test_a_family_of_one_is_that_one():
-    options = {"budget": 0.3, "min_age": 1, "max_age": 2}
-    alone, family = (find_plan(model, Mean(), **options).plan for model in (paper(), Family([paper()])))
-    assert (family.ages, family.epsilon_c) == (alone.ages, alone.epsilon_c)
-
-
-def test_a_found_plan_shows_what_it_achieves():
-    found = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=2)
-    assert repr(found) == "FoundPlan(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), squared error 0.132022)"
-    mixed = find_plan(paper(), Mean(), budget=0.2, estimate="linear", min_age=1, max_age=2, ages="vector")
-    assert repr(mixed).startswith("FoundPlan(ages ")
-
-
 def test_progress_counts_ages():
     told = []
     find_plan(paper(), Mean(), max_mse=0.5, max_age=2, progress=lambda *step: told.append(step))
@@ -285,10 +269,3 @@ class TestErrors:
     def test_bad_input(self, options, message):
         with pytest.raises(InputError, match=message):
             find_plan(paper(), Mean(), **options)
-
-
-def test_ages_next_to_others_are_up_to_three_steps_away_and_within_the_limits():
-    wide, narrow = SimpleNamespace(min_age=0, max_age=9), SimpleNamespace(min_age=1, max_age=3)
-    steps = {(4 + d, 5) for d in (-3, -2, -1, 1, 2, 3)} | {(4, 5 + d) for d in (-3, -2, -1, 1, 2, 3)}
-    assert set(_Search._neighbours(wide, (4, 5))) == steps | {(5, 4), (3, 6)}
-    assert set(_Search._neighbours(narrow, (2, 3))) == {(1, 3), (3, 3), (2, 2), (2, 1), (3, 2)}

@@ -11,9 +11,9 @@ import pytest
 from csdp import CoupledChain, Identity, Mean, Sum, leakage, replay
 from csdp.accountant import Accountant
 from csdp.errors import BudgetExceeded, LedgerConflictError
-from csdp.groups import PerGroup
 from csdp.plan import Plan
 from csdp.publisher import Release
+from csdp.query import PerGroup
 
 from publisher.rules import NAME, PAIR, charged_ticks, opened, panel, plan, snapshot  # isort: skip
 

@@ -18,16 +18,14 @@ def chain_of(kind: str) -> EnvironmentChain:
     ]
     if kind == "clock":
         return EnvironmentChain(members, cycle=(0, 1))
-    if kind == "hidden":
-        return EnvironmentChain(members, switching=[[0.9, 0.1], [0.2, 0.8]])
-    return EnvironmentChain(members, series="weather")
+    return EnvironmentChain(members, switching=[[0.9, 0.1], [0.2, 0.8]])
 
 
 def panel_of(chain: EnvironmentChain, ticks: int) -> Panel:
     return Panel.from_states(chain.simulate_given([t % 2 for t in range(ticks)], seed=1), names=chain.names)
 
 
-@pytest.mark.parametrize("kind", ["clock", "hidden", "series"])
+@pytest.mark.parametrize("kind", ["clock", "hidden"])
 def test_a_dataset_is_published_continued_and_replayed(tmp_path: Path, kind: str) -> None:
     chain = chain_of(kind)
     plan = Plan.from_json(Plan(chain, Mean(), 1, 0.4).to_json())

@@ -29,7 +29,6 @@ from csdp.noise import Randomness
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import learn_from_past, plan_estimator
-from csdp.publisher.estimates import ReleaseEstimates
 
 SLOW = CoupledChain([[0.9, 0.1], [0.1, 0.9]], [[0.95, 0.05], [0.05, 0.95]])
 PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -298,19 +297,6 @@ def test_standard_error_is_the_error(query: object, ages: tuple[int, int]) -> No
     half = 4 * blocks.std(axis=0, ddof=1) / math.sqrt(40)
     assert (np.abs(squares.mean(axis=0) - error) < half + 1e-4).all()
     assert (error <= now.var(axis=0) * 1.05).all()
-
-
-def test_no_estimate_where_moments_are_out_of_reach_but_still_an_output(tmp_path: Path) -> None:
-    s = 30
-    ring = {(j, j): 0.8 for j in range(s)} | {(j, (j + 1) % s): 0.2 for j in range(s)}
-    chain = CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]], initial=np.full((s, 2), 0.5))
-    plan = Plan(chain, Mean(), 0, 1.0)
-    assert plan_estimator(plan) is None
-    _, output = fran.step(fran.init(plan), np.zeros(s, dtype=np.int8), Randomness.secure())
-    assert output is not None
-    with Ledger.open(tmp_path / "l.db") as ledger:
-        estimates = ReleaseEstimates(plan, dataset="d", ledger=ledger, estimator=None)
-        assert estimates.add([(0, output)]) == [output]
 
 
 def test_a_family_in_another_order_has_the_estimator_of_its_own_first_member() -> None:

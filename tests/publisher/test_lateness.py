@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from csdp import CoupledChain, Mean, Panel, Plan, Publisher
 from csdp.accountant import Accountant, Lateness
 from csdp.auditing.replay import replay
-from csdp.errors import InputError
 from csdp.ledger import Ledger
 from csdp.publisher import PanelSource
 
@@ -71,26 +69,6 @@ def test_a_source_that_does_not_tell_which_is_charged_whole(tmp_path):
         assert told[5]["late"] == {"1": [LATE]}
         assert silent[5]["present"] > 3 * told[5]["present"]
         assert replay(ledger).ok
-
-
-@pytest.mark.parametrize(
-    ("delays", "message"),
-    [(lambda rows: rows[:, :3], "delays of shape"), (lambda rows: 0 * rows, "its delays reach 0"),
-     (lambda rows: rows - 1, "whole steps, 0 or more")],
-)  # fmt: skip
-def test_delays_that_do_not_fit_are_refused_before_anything_is_charged(tmp_path, delays, message):
-    plan = plan_of_ring()
-    panel = Panel.from_states(readings(plan), names=plan.model.names)
-
-    class Wrong(PanelSource):
-        def delays(self, plan, ticks):
-            return delays(super().delays(plan, ticks))
-
-    with Ledger.open(tmp_path / "ledger.db") as ledger:
-        publisher = Publisher(plan, dataset="ring", ledger=ledger)
-        with pytest.raises(InputError, match=message):
-            publisher.publish(Wrong(panel, plan))
-        assert charges(ledger) == {}
 
 
 def test_a_record_of_fewer_late_readings_than_the_output_shows_is_found(tmp_path, monkeypatch):

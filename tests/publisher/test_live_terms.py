@@ -116,7 +116,7 @@ def test_a_publisher_of_an_old_plan_at_every_step(publisher_at: Open) -> None:
     """Reserve, commit of what was reserved before, observe, recorded ticks, questions, another change."""
     first, second = publisher_at(), publisher_at()
     second.publish(panel(3))
-    [held], _ = second._reserve(second._rule.list_requests([(3, 0)], None, second._series))
+    [held], _ = second._reserve(second._rule.list_requests([(3, 0)], None))
     first.change_plan(plan(epsilon_c=0.25), from_tick=4)
     output = record_output(second.plan, held, Output((1.0,), (), (), stale=0, unsafe=False))
     done = second.ledger.commit(held, output)  # charged before the change, and carried over by it

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp import CoupledChain, EnvironmentChain, Identity, Mean, Panel, Plan, Publisher, ReadingRange
+from csdp import CoupledChain, Identity, Mean, Panel, Plan, Publisher, ReadingRange
 from csdp.errors import InputError
 
 CHAIN = CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]])
@@ -42,17 +42,7 @@ def test_a_masked_reading_is_not_published(tmp_path):
     assert np.isnan(csdp.Readings(("x1", "x2"), ticks, ticks, masked([[9, 2]])).readings).tolist() == HIDDEN
 
 
-def test_fits_and_environments_do_not_look_behind_a_mask(tmp_path):
+def test_fits_do_not_look_behind_a_mask():
     states = masked(np.ones((60, 2), dtype=int))
     with pytest.raises(InputError, match="'x1' has no transition"):
         csdp.fit(states, public=True, states=2)
-    day, night = (CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]], direction="backward") for p in (0.5, 0.05))
-    plan = Plan(EnvironmentChain([day, night], series="weather"), Mean(), 1, 1.0)
-    told = []
-    for number, weather in enumerate((np.array([0, 0, 0]), np.ma.masked_all(3, dtype=int), None)):
-        if number == 1:
-            weather.data[:] = 0
-        with Publisher(plan, dataset=f"d{number}", ledger=tmp_path / "ledger.db") as publisher:
-            publisher.publish(Panel.from_states([[0], [1], [1]]), environments=weather)
-            told.append(publisher.summary()["present"])
-    assert told[0] < told[1] == told[2]

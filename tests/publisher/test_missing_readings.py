@@ -142,49 +142,15 @@ def test_charges_name_who_was_missing_and_replays_compare_it(tmp_path, monkeypat
         absent = np.flatnonzero(np.isnan(readings[tick - 1])).tolist()
         assert record == ({"missing": absent} if absent else None)
     monkeypatch.setattr(
-        "csdp.publisher.admission._read_absent",
-        lambda source, plan, ticks, counts: {t: Lateness.from_missing(np.arange(6) < 5) for t in ticks},
+        PanelSource,
+        "absent",
+        lambda self, plan, ticks: np.tile(np.arange(6) < 5, (len(ticks), 1)),
     )
     with csdp.Publisher(plan, dataset="b", ledger=tmp_path / "b.db") as publisher:
         publisher.publish(panel)
         replayed = csdp.replay(publisher.ledger)
     assert any("recorded as missing" in finding.what for finding in replayed.findings)
     assert any("leakage of the present" in finding.what for finding in replayed.findings)
-
-
-def test_sources_that_disagree_with_themselves_are_refused(tmp_path):
-    plan, readings = flights(), gaps()
-
-    class Lying(PanelSource):
-        def absent(self, plan, ticks):
-            told = super().absent(plan, ticks).copy()
-            told[:, 0] = True
-            return told
-
-    with csdp.Publisher(plan, dataset="a", ledger=tmp_path / "a.db") as publisher:
-        with pytest.raises(InputError, match="disagree"):
-            publisher.publish(Lying(panel_of(plan, readings), plan))
-        assert publisher.charged == 0
-
-
-def test_a_source_that_counts_otherwise_when_asked_again_is_refused(tmp_path):
-    """The answers that are published hold as many readings as were counted first."""
-    plan, readings = flights(), np.where(np.isnan(gaps()), 0.5, gaps())
-
-    class Changing(PanelSource):
-        calls = 0
-
-        def counts(self, plan, ticks):
-            self.calls += 1
-            return super().counts(plan, ticks) if self.calls == 1 else [1 for _ in ticks]
-
-        def absent(self, plan, ticks):
-            return np.array([np.arange(plan.model.sequences) > 0 for _ in ticks])
-
-    with csdp.Publisher(plan, dataset="a", ledger=tmp_path / "a.db") as publisher:
-        with pytest.raises(InputError, match="disagree"):
-            publisher.publish(Changing(panel_of(plan, readings), plan))
-        assert publisher.charged == 0
 
 
 def test_small_systems_count_missing_ones_as_read(tmp_path):

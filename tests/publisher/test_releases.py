@@ -1,78 +1,34 @@
-"""Ticks that another publisher holds: told as such, waited for where asked, and never drawn a second time."""
+"""Ticks that another publisher has reserved are skipped, and never drawn a second time."""
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
 
-from csdp.errors import InputError, LedgerBusyError, LedgerConflictError
-from csdp.fran import Output
+from csdp.errors import LedgerBusyError, LedgerConflictError
 from csdp.ledger import Reserved
 from csdp.publisher import Publisher, Release, Skipped
-from csdp.publisher.release import record_output
 
-from publisher.rules import opened, panel, snapshot  # isort: skip
+from publisher.rules import opened, snapshot  # isort: skip
 
 
 def holding(publisher: Publisher, *ticks: int) -> list[Reserved]:
     """Reserved and not committed, as by a process that is at work."""
-    answers, refusal = publisher._reserve(
-        publisher._rule.list_requests([(tick, 0) for tick in ticks], None, publisher._series)
-    )
+    answers, refusal = publisher._reserve(publisher._rule.list_requests([(tick, 0) for tick in ticks], None))
     assert refusal is None
     assert all(isinstance(one, Reserved) for one in answers)
     return answers  # type: ignore[return-value] # just checked
 
 
-def committed(publisher: Publisher, held: list[Reserved], *, after: int, told: list[tuple[int, float]]) -> None:
-    """Commit what is held once the other side has paused so many times."""
-    while len(told) < after:
-        threading.Event().wait(0.005)
-    for one in held:
-        output = record_output(publisher.plan, one, Output((float(one.tick),), (), (), stale=0, unsafe=False))
-        publisher.ledger.commit(one, output)
-
-
-def test_held_ticks_come_while_we_wait_for_them(file: Path) -> None:
-    with opened(file, budget=None) as first, opened(file, budget=None, wait=120) as second:
-        held, told = holding(first, 1, 3), []
-        other = threading.Thread(target=committed, args=(first, held), kwargs={"after": 2, "told": told})
-        other.start()
-        batch = second.publish(panel(6), on_wait=lambda *one: told.append(one))
-        other.join()
-        assert [release.tick for release in batch] == [1, 3, 4, 5]
-        assert [release.values for release in batch][:2] == [(1.0,), (3.0,)]
-        assert [skip.why for skip in batch.skipped] == ["readings", "order"]  # 2 is older than what is charged
-        assert len(told) >= 2
-        assert {count for count, _ in told} <= {1, 2}
-        assert all(0 < seconds <= 120 for _, seconds in told)
-        assert second.summary()["lost"] == 0
-
-
-def test_without_a_wait_they_are_skipped_as_held(file: Path) -> None:
+def test_a_tick_that_another_publisher_holds_is_skipped(file: Path) -> None:
     with opened(file, budget=None) as first, opened(file, budget=None) as second:
         holding(first, 1)
         for tick in (0, 1):
             found = second.push(snapshot(tick), time=tick)
         assert isinstance(found, Skipped)
-        assert (found.tick, found.why) == (1, "held")
+        assert (found.tick, found.why) == (1, "lost")
         assert isinstance(second.push(snapshot(2), time=2), Release)
-
-
-def test_a_wait_ends(file: Path) -> None:
-    with opened(file, budget=None) as first, opened(file, budget=None, wait=0.05) as second:
-        holding(first, 1)
-        batch = second.publish(panel(3))
-        assert [release.tick for release in batch] == [2]
-        assert [skip.why for skip in batch.skipped] == ["readings", "held"]
-
-
-@pytest.mark.parametrize("wait", [-1, float("inf"), float("nan"), True, "long"])
-def test_a_wait_is_a_number_of_seconds(file: Path, wait: object) -> None:
-    with pytest.raises(InputError, match="a number of seconds, 0 or more"):
-        opened(file, wait=wait)
 
 
 @pytest.mark.filterwarnings("ignore::csdp.errors.UnsafeRandomnessWarning")
@@ -118,6 +74,6 @@ def test_ticks_pushed_together_may_be_pushed_again_after_an_error(
         monkeypatch.setattr(publisher.ledger, step, plain)
         found = publisher.push_many(given | {5: snapshot(5)})
         kinds = [one.why if isinstance(one, Skipped) else "release" for one in found]
-        assert kinds == (["release"] * 5 if step == "reserve" else ["held"] * 4 + ["release"])
+        assert kinds == (["release"] * 5 if step == "reserve" else ["lost"] * 4 + ["release"])
         assert publisher.summary()["lost"] == (0 if step == "reserve" else 4)
         assert publisher.ledger.verify() == []

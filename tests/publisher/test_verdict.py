@@ -14,7 +14,7 @@ from csdp.chain import Evidence, Family
 from csdp.chain.files import load_model, save_model
 from csdp.errors import AlteredPlanError, BudgetExceeded, PrivacyLeakWarning, UncheckedModelError
 from csdp.report.certificate import UNPAID_WORDS, certify
-from csdp.report.reports import report_ledger
+from csdp.report.page import report_ledger
 
 SLOW = 0.97
 EQUAL = [[0.98, 0, 0, 0.02], [0.5, 0, 0, 0.5], [0.5, 0, 0, 0.5], [0.02, 0, 0, 0.98]]  # two sequences, always equal
@@ -71,7 +71,7 @@ def test_the_verdict_survives_files_and_what_is_made_of_a_model(rejected, tmp_pa
     again = load_model(tmp_path / "chain.json")
     plan = csdp.Plan(again, "mean", 2, 0.5)
     read = csdp.Plan.from_json(plan.to_json())
-    parts = [again, again.without_family(), again.subchain([0, 1]), again.with_initial(None), *again.family.members]
+    parts = [again, again.without_family(), again.subchain([0, 1]), *again.family.members]
     assert {part.verdict.status for part in parts} == {"rejected"}
     assert read.verdict == plan.verdict
     assert read.digest == plan.digest
@@ -167,7 +167,7 @@ def test_an_unpaid_fit_of_private_readings_costs_an_infinite_epsilon(unpaid, tmp
 
 
 def test_the_cost_of_an_unpaid_fit_is_carried_along(unpaid):
-    made = [unpaid.without_family(), unpaid.with_initial(None), *unpaid.family.members, Family([unpaid, unpaid])]
+    made = [unpaid.without_family(), *unpaid.family.members, Family([unpaid, unpaid])]
     for model in (*made, csdp.CoupledChain.from_dict(json.loads(unpaid.to_json()))):
         assert math.inf in csdp.chain.private_fits(model).values()
 

@@ -122,7 +122,7 @@ def test_leakage_by_age():
     numbers = computed("leakage-by-age")
     for name, (_, level, first, _) in lessons.PANELS.items():
         assert numbers[f"{name}, exact"][2] == pytest.approx(enumerated(name, first + 2, level), rel=1e-9)
-        for bound in ("profile", "contraction", "loose", "freshness"):
+        for bound in ("profile", "loose", "freshness"):
             if f"{name}, {bound}" in numbers:
                 line = numbers[f"{name}, {bound}"]
                 assert all(high >= low for high, low in zip(line, numbers[f"{name}, exact"], strict=True))

@@ -71,8 +71,8 @@ def attack(
 
     Args:
         plan: the plan that was published.
-        outputs: one row (d,) for every successive tick, None or NaN where nothing was published. An initial law holds
-            at the oldest slice that the first tick reads. Readings older than planned are not modelled.
+        outputs: one row (d,) for every successive tick, None or NaN where nothing was published. Readings
+            older than planned are not modelled.
         truth: state numbers (T, s), if they are known; needed for an informed attacker, who knows all presents but one.
         adversary: whether the attacker knows the other present states ("informed") or none ("uninformed").
         first_tick: the tick of the first row, which matters to a plan with a schedule of noise levels.
@@ -134,7 +134,7 @@ class _Window:
         self._model, self._age = model, plan.min_age
         model.require_one_kernel()
         self._kernel = model.kernel()
-        start = model.oldest_law()[0]
+        start = model.stationary()
         for _ in range(self.width - 1):
             start = start[..., None] * self._kernel
         self.start = start

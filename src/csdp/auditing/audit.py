@@ -19,7 +19,8 @@ from csdp.bounds.result import Witness, as_text
 from csdp.chain import Family, Model, certified_model
 from csdp.display import Displayed
 from csdp.errors import InputError
-from csdp.queries import Query, to_query
+from csdp.query import to_query
+from csdp.query_table import Query
 
 if TYPE_CHECKING:
     from csdp.plan import Plan
@@ -264,7 +265,7 @@ def _run(
     subject: _AuditSubject, pair: Pair, samples: int, random: np.random.Generator, progress: Progress | None
 ) -> list[tuple[Floats, Floats]]:
     """Outputs (n, releases, d) under both presents, in two halves."""
-    pasts = PastSampler(pair.model, subject.slices, oldest=max(subject.ages) + subject.releases - 1)
+    pasts = PastSampler(pair.model, subject.slices)
     for present in (pair.present, pair.alternative):
         pasts.check(present)
     halves = []

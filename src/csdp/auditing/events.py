@@ -300,7 +300,7 @@ class _HistoryLikelihood:
         releases: int,
     ) -> None:
         self._model, self._age, self._answers, self._rate = model, plan.ages[0], answers, rate
-        self._start = model.oldest_law()[0]
+        self._start = model.stationary()
         law = self._start[:, None]
         for _ in range(releases - 1 + self._age):
             law = model.step.push(law)

@@ -20,7 +20,8 @@ from csdp.bounds.leakage import Setting
 from csdp.bounds.result import Witness
 from csdp.chain import Family, Model
 from csdp.errors import InputError, TooLargeError
-from csdp.queries import Identity, Query
+from csdp.query import Identity
+from csdp.query_table import Query
 
 States = npt.NDArray[Any]
 
@@ -143,7 +144,7 @@ def _other_states(model: Model, members: Sequence[int], adversary: Adversary) ->
         if other[0] in members:
             continue
         component = model.subchain(other)
-        law = component.oldest_law()[0]
+        law = component.stationary()
         states = np.unravel_index(int(np.argmax(law)), (component.states,) * component.sequences)
         for member, state in zip(other, states, strict=True):
             present[member] = int(state)
@@ -159,15 +160,13 @@ class PastSampler:
     Args:
         model: the chain.
         depths: how many steps before the present the slices lie.
-        oldest: the depth at which an initial law holds.
     """
 
-    def __init__(self, model: Model, depths: Iterable[int], *, oldest: int) -> None:
+    def __init__(self, model: Model, depths: Iterable[int]) -> None:
         self.model = model
         self.depths = tuple(sorted(set(depths)))
         self._components = [
-            (np.asarray(members), _ComponentSampler(model, members, self.depths, oldest))
-            for members in model.components()
+            (np.asarray(members), _ComponentSampler(model, members, self.depths)) for members in model.components()
         ]
 
     def draw(self, present: Sequence[int], count: int, random: np.random.Generator) -> States:
@@ -197,7 +196,7 @@ class PastSampler:
 class _ComponentSampler:
     """Backward kernels between the slices of one component."""
 
-    def __init__(self, model: Model, members: Sequence[int], depths: Sequence[int], oldest: int) -> None:
+    def __init__(self, model: Model, members: Sequence[int], depths: Sequence[int]) -> None:
         component = model if len(members) == model.sequences else model.subchain(members)
         if component.size > SAMPLED_STATES:
             raise TooLargeError(
@@ -208,10 +207,8 @@ class _ComponentSampler:
             )
         self._shape = (component.states,) * component.sequences
         kernel = component.kernel()
-        law = component.oldest_law()[0]
+        law = component.stationary()
         stops = sorted({0, *depths})
-        first = oldest if component.initial is not None else stops[-1]
-        law = law @ np.linalg.matrix_power(kernel, first - stops[-1]) if first > stops[-1] else law
         self._depths = depths
         #: cumulative backward rows from every stop to the next older one
         self._tables: list[Floats] = []

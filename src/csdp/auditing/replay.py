@@ -14,10 +14,9 @@ from typing import Any
 from csdp.accountant import Accountant, Lateness, State
 from csdp.bounds.result import as_text, round_up
 from csdp.chain import Family, Model, fits_epsilon, join_fits, recorded_fits
-from csdp.display import Displayed
 from csdp.errors import AlteredPlanError, InputError, LedgerError
 from csdp.ledger import Charge, Entry, Ledger, PrivacyLimits, Terms
-from csdp.plan import ALGORITHM, Plan, refuse_first_version
+from csdp.plan import ALGORITHM, Plan, check_supported
 
 #: Relative difference allowed for another machine, and for the solver of another version, whose bounds hold as well.
 TOLERANCE = 1e-6
@@ -51,7 +50,7 @@ class ReplayedCharge:
 
 
 @dataclass(frozen=True)
-class Replay(Displayed):
+class Replay:
     """Result of a replay: findings (none if `ok`), and notes on what could not be recomputed.
 
     `left_out`: charges under plans that cannot be read back, which nothing is said about.
@@ -188,8 +187,6 @@ class _DatasetReplay:
         #: epsilon of every private fit that the plans so far rest on
         self._fits: dict[str, float] = {}
         self._charged: dict[int, float] = {}
-        #: environments of a public series that the present charge was the first to know, by tick
-        self._told: dict[int, int] = {}
         self.left_out = 0
 
     def replay_entry(self, entry: Entry, published: dict[str, Any] | None) -> None:
@@ -213,40 +210,38 @@ class _DatasetReplay:
     def _set_plan(self, entry: Entry) -> None:
         payload = entry.data()
         terms = self._terms[payload["number"]]
-        refuse_first_version(terms.plan_json)
+        before, state, self._accountant = self._accountant, self._state, None
+        check_supported(terms.plan_json)
         self._limits = terms.limits
         self._fits = join_fits(self._fits, recorded_fits([terms.plan_json]))
         plan = self._plan(entry, terms)
         if plan is not None and not plan.verdict.reliable:
             self.notes.append(f"dataset {self.name!r}: {plan.verdict.words}")
-        before, state = self._accountant, self._state
-        self._accountant = None if plan is None else Accountant(plan)
-        if self._accountant is None or plan is None:
+        if plan is None:
             return
         if entry.kind == "open":
+            self._accountant = Accountant(plan)
             self._state = self._accountant.start()
             return
         if before is None:  # what was released under a plan that cannot be read back is not known
-            self._accountant = None
             return
         assert entry.tick is not None
+        self._accountant = Accountant(plan)
         self._take_over(before, state, plan, entry.tick)
         recomputed = self._accountant.leakage(self._state).epsilon if self._cost > 0 and self._state else 0.0
         self._compare(entry, "the leakage of the present after the change", payload["charge"]["present"], recomputed)
 
     def _plan(self, entry: Entry, terms: Terms) -> Plan | None:
         """The plan of some terms: one of the caller's plans, or the recorded one."""
-        plan = self._plans.get(terms.plan_digest)
-        if plan is None:
-            try:
-                plan = Plan.from_json(terms.plan_json)
-            except AlteredPlanError:
-                self._report(entry, "the chain of the recorded plan does not have the recorded digest")
-                return None
-            except InputError as error:
-                words = f"its plan cannot be read back ({error}); if its query is custom, give it with plans=[...]"
-                self.notes.append(f"dataset {self.name!r}: entry {entry.seq}: {words}")
-                return None
+        try:
+            plan = self._plans.get(terms.plan_digest) or Plan.from_json(terms.plan_json)
+        except AlteredPlanError:
+            self._report(entry, "the chain of the recorded plan does not have the recorded digest")
+            return None
+        except InputError as error:
+            words = f"its plan cannot be read back ({error}); if its query is custom, give it with plans=[...]"
+            self.notes.append(f"dataset {self.name!r}: entry {entry.seq}: {words}")
+            return None
         if plan.digest != terms.plan_digest:
             self._report(entry, "the recorded plan does not have the recorded digest: altered, or of another version")
         if plan.chain.digest != terms.chain_digest:
@@ -289,7 +284,6 @@ class _DatasetReplay:
             if recorded != scheduled:
                 words = f"charged at noise level {recorded:g}, the schedule says {scheduled:g}"
                 self._report(entry, words, recorded, scheduled)
-        self._told = {int(tick): int(number) for tick, number in charge.environments or ()}
         stale, state = self.advance(entry, charge, published)
         self._state = state
         self._releases += 1
@@ -349,7 +343,7 @@ class _DatasetReplay:
         assert self._accountant is not None
         assert self._state is not None
         level = self._accountant.plan.level(tick)
-        return self._accountant.release(self._state, tick, stale=stale, epsilon_c=level, environments=self._told)
+        return self._accountant.release(self._state, tick, stale=stale, epsilon_c=level)
 
     def _event_epsilon(self, accountant: Accountant) -> float:
         released = self._releases_epsilon(accountant)

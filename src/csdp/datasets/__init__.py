@@ -1,4 +1,4 @@
-"""Small real data sets, offline, each with its provenance and licence."""
+"""Two small real data sets, offline, each with its provenance and licence."""
 
 from __future__ import annotations
 
@@ -12,29 +12,21 @@ __all__ = ["Dataset", "load", "names"]
 
 _SETS: dict[str, Callable[[], Dataset]] = {
     "flights": sets.load_flights,
-    "glucose": sets.load_glucose,
-    "influenza": sets.load_influenza,
-    "irish_wind": sets.load_irish_wind,
     "parking": sets.load_parking,
-    "stocks": sets.load_stocks,
-    "wind": sets.load_wind,
 }
 
 
 def names() -> tuple[str, ...]:
-    """The names of the data sets, those of other packages included.
+    """The names of the data sets.
 
     >>> names()
-    ('flights', 'glucose', 'influenza', 'irish_wind', 'parking', 'stocks', 'wind')
+    ('flights', 'parking')
     """
     return tuple(_SETS)
 
 
 def load(name: str) -> Dataset:
-    """Load a data set: city ("parking"), health ("glucose"), transport ("flights") and weather ("wind") come with csdp.
-
-    Others are read from installed packages and never bundled: "stocks" from the Python package river, "influenza" and
-    "irish_wind" from the R packages surveillance and gstat (Debian: r-cran-surveillance, r-cran-gstat).
+    """Load a data set: "flights" (transport) or "parking" (city).
 
     >>> parking = load("parking")
     >>> parking.readings

@@ -16,14 +16,14 @@ import numpy as np
 from csdp.aging import AgedLaw, check_ages, check_epsilon, index_parts
 from csdp.arrays import Floats, Indices
 from csdp.chain import Family, Model, certified_model, is_forward
-from csdp.computation import FoldComputation, FunctionComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.history import HistoryEstimator, has_history, model_estimator
 from csdp.estimate.result import BY_STATES, About, Error, Estimate, check_about
 from csdp.estimate.second_order import Moments, moments
 from csdp.estimate.single import PosteriorMean
 from csdp.noise import simulate_noise
-from csdp.queries import Query, all_snapshots, to_query
+from csdp.query import tabulate, to_query
+from csdp.query_table import FoldTable, FunctionTable, Query, all_snapshots
 
 Law = Literal["joint", "independent-marginals"]
 
@@ -79,7 +79,7 @@ def mse(
         ]
         return max(errors, key=lambda error: error.safe)
     model = chain.members[0].point
-    query = verify_query(query, model)
+    query = tabulate(query, model)
     checked = check_ages(ages, model.sequences)
     level = check_epsilon(epsilon_c)
     if law not in {"joint", "independent-marginals"}:
@@ -100,8 +100,8 @@ def mse(
 
 def noise_variance(model: Model, query: Query | str, epsilon_c: float) -> float:
     """Variance of the noise on one output: on the lattice of the answers, or Laplace's where they are on none."""
-    computation = verify_query(query, model)
-    if isinstance(computation, FunctionComputation):
+    computation = tabulate(query, model)
+    if isinstance(computation, FunctionTable):
         return 2.0 * (computation.sensitivity(1, model.value_table) / epsilon_c) ** 2
     sensitivity = computation.undivided_sensitivity(1)
     if not sensitivity > 0:
@@ -122,7 +122,7 @@ def error_from_moments(
     estimator: HistoryEstimator | None = None,
 ) -> Error:
     """The error of one estimate, from moments that are already known; `estimator`: what "history" is made with."""
-    query = verify_query(query, model)
+    query = tabulate(query, model)
     noise = noise_variance(model, query, epsilon_c)
     if about == "then":
         known = known.of_time_read()
@@ -158,7 +158,7 @@ def _filter_error(model: Model, query: Query, ages: Sequence[int], epsilon_c: fl
     random = np.random.default_rng(0)
     path = model.simulate(FILTER_TICKS + ages[0], seed=1).astype(np.intp)
     truth = query.evaluate(path, model.value_table)
-    step = query.spacing / query.denominator if isinstance(query, FoldComputation) else scale / _FINE
+    step = query.spacing / query.denominator if isinstance(query, FoldTable) else scale / _FINE
     noisy = truth[:FILTER_TICKS] + step * simulate_noise(scale / step, truth[:FILTER_TICKS].shape, random)
     state, errors = observer.init(), np.empty(FILTER_TICKS)
     for t in range(FILTER_TICKS):
@@ -201,7 +201,7 @@ def _states_of(model: Model, values: Floats) -> Indices:
 
 def _independent_moments(model: Model, query: Query, ages: tuple[int, ...], states: Indices) -> tuple[Floats, Floats]:
     """Mean and variance of the present answer if sequences were independent with their true marginals."""
-    if not is_forward(model) or not isinstance(query, FoldComputation) or query.fold != "sum":
+    if not is_forward(model) or not isinstance(query, FoldTable) or query.fold != "sum":
         raise InputError("law='independent-marginals' is for additive queries of a forward CoupledChain")
     margins = model.marginals()
     known = np.eye(model.states)[states]
@@ -279,7 +279,7 @@ class BayesFilter:
 
     def init(self) -> FilterState:
         """The belief before any release."""
-        return FilterState(self._model.oldest_law()[0])
+        return FilterState(self._model.stationary())
 
     def step(self, state: FilterState, output: Sequence[float] | Floats | None) -> tuple[FilterState, Floats, Floats]:
         """One tick later: take in an output (or none), and estimate the present answer with its standard error."""

@@ -21,12 +21,12 @@ import numpy.typing as npt
 
 from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import Model
-from csdp.computation import Computation, verify_query
 from csdp.errors import InputError
 from csdp.estimate.protocol import LEVEL, Bounds, Estimated, Observation, clip, standard_errors_of, with_band
 from csdp.estimate.result import BY_STATES, About, Error
 from csdp.estimate.second_order import Moments, moments
-from csdp.queries import Query
+from csdp.query import QueryTable, tabulate
+from csdp.query_table import Query
 
 #: Releases that an estimate looks back on, and numbers in them at most.
 MEMORY = 8
@@ -319,8 +319,8 @@ def _size(surprises: Floats) -> Floats:
 
 
 def has_history(model: Model, ages: Sequence[int]) -> bool:
-    """Whether a model gives covariances between releases: one common age, and a law that stays the same."""
-    return len(set(ages)) == 1 and model.initial is None
+    """Whether a model gives covariances between releases: one common age."""
+    return len(set(ages)) == 1
 
 
 def model_estimator(
@@ -337,7 +337,7 @@ def model_estimator(
 
     Of readings the model has the values of their states alone, so that estimates of them have no band.
     """
-    computation = verify_query(query, model)
+    computation = tabulate(query, model)
     memory = max(1, min(memory, LARGEST_HISTORY // len(computation.outputs)))
     lags = _lagged_moments(model, computation, age + memory)
     if lags[0].how == "simulation":
@@ -349,7 +349,7 @@ def model_estimator(
     return HistoryEstimator(lags[0].usual[1], covariance, age, about, memory, *known)
 
 
-def _lagged_moments(model: Model, query: Computation, count: int) -> list[Moments]:
+def _lagged_moments(model: Model, query: QueryTable, count: int) -> list[Moments]:
     """Moments of the answer and of that 0, 1, ... ticks later; a search and a publisher ask for them again."""
     known = _known_moments(model, query)
     for lag in range(len(known), count):
@@ -358,7 +358,7 @@ def _lagged_moments(model: Model, query: Computation, count: int) -> list[Moment
 
 
 @lru_cache(maxsize=128)
-def _known_moments(model: Model, query: Computation) -> list[Moments]:
+def _known_moments(model: Model, query: QueryTable) -> list[Moments]:
     """The moments of one chain that were computed so far: a search asks every member of a family in turn."""
     return []
 

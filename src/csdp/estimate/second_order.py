@@ -18,9 +18,9 @@ from csdp.aging import AgedLaw, index_parts
 from csdp.arrays import Floats
 from csdp.chain import CoupledChain, Model
 from csdp.chain.views import long_run_views
-from csdp.computation import Computation, FoldComputation, on_values, verify_query
-from csdp.errors import CsdpError, InputError
-from csdp.queries import Query, all_snapshots
+from csdp.errors import CsdpError
+from csdp.query import QueryTable, on_values, tabulate
+from csdp.query_table import FoldTable, Query, all_snapshots
 
 #: Sequences times states of a component up to which pair laws are kept.
 PAIR_SIZE = 4000
@@ -95,10 +95,10 @@ def moments(model: Model, query: Query | str, *, ages: Sequence[int]) -> Moments
     >>> round(float(m.cov_now[0, 0]), 4), round(float(m.cross[0, 0]), 5)
     (0.1359, 0.02174)
     """
-    query = on_values(verify_query(query, model))
-    if isinstance(query, FoldComputation) and query.fold == "sum" and isinstance(model, CoupledChain):
+    query = on_values(tabulate(query, model))
+    if isinstance(query, FoldTable) and query.fold == "sum" and isinstance(model, CoupledChain):
         largest = max(map(len, model.components()))
-        if model.initial is None and largest * model.states <= PAIR_SIZE:
+        if largest * model.states <= PAIR_SIZE:
             # Sequences with equal labels add equally; outputs of their own are all different.
             kinds = model.distinct_components(np.arange(model.sequences) if query.per_sequence else query.labels(ages))
             # Pair laws of a chain that hardly mixes may not settle; the joint law is then solved for.
@@ -106,7 +106,7 @@ def moments(model: Model, query: Query | str, *, ages: Sequence[int]) -> Moments
                 return _by_pairs(model, query, ages, kinds)
     long_run_views(model)  # refuse what has no long run
     try:
-        if isinstance(query, FoldComputation) and query.fold == "sum" and _is_divided_by_clock(model):
+        if isinstance(query, FoldTable) and query.fold == "sum" and _is_divided_by_clock(model):
             each = [_by_components(model, query, ages, phase) for phase in range(model.phases)]
             return _mean_over_phases(each, "joint law")
         return _by_joint_law(model, query, ages)
@@ -115,7 +115,7 @@ def moments(model: Model, query: Query | str, *, ages: Sequence[int]) -> Moments
 
 
 def _by_pairs(
-    model: CoupledChain, query: FoldComputation, ages: Sequence[int], kinds: list[tuple[tuple[int, ...], int]]
+    model: CoupledChain, query: FoldTable, ages: Sequence[int], kinds: list[tuple[tuple[int, ...], int]]
 ) -> Moments:
     """Sum over components of moments from pair laws."""
     outputs = len(query.outputs)
@@ -187,11 +187,11 @@ def pair_laws(model: CoupledChain) -> Floats:
     raise CsdpError("pair laws did not settle; the chain mixes too slowly")
 
 
-def _by_joint_law(model: Model, query: Computation, ages: Sequence[int]) -> Moments:
+def _by_joint_law(model: Model, query: QueryTable, ages: Sequence[int]) -> Moments:
     s, m = model.sequences, model.states
     table = model.value_table
     views, copies = zip(*long_run_views(model), strict=True)
-    if isinstance(query, FoldComputation):
+    if isinstance(query, FoldTable):
         laws = [AgedLaw(view, query.contributions(), ages=ages, fold=query.fold) for view in views]
         read = laws[0].classes / query.denominator
     else:
@@ -216,7 +216,7 @@ def _is_divided_by_clock(model: Model) -> bool:
     return model.phases > 1 and len(model.step_chains) == 1 and len(model.components()) > 1
 
 
-def _by_components(model: Model, query: FoldComputation, ages: Sequence[int], phase: int) -> tuple[Floats, ...]:
+def _by_components(model: Model, query: FoldTable, ages: Sequence[int], phase: int) -> tuple[Floats, ...]:
     """The same at one phase of a clock, where components are independent: sums over them."""
     labels = np.arange(model.sequences) if query.per_sequence else query.labels(ages)
     outputs = len(query.outputs)
@@ -251,10 +251,8 @@ def _measures(laws: Sequence[AgedLaw], copies: Sequence[slice], model: Model) ->
             yield measure / measure.sum()
 
 
-def _by_simulation(model: Model, query: Computation, ages: Sequence[int]) -> Moments:
+def _by_simulation(model: Model, query: QueryTable, ages: Sequence[int]) -> Moments:
     """Moments from one long simulated path; for estimates only, never for a certificate."""
-    if model.initial is not None:
-        raise InputError("moments: with an initial law and so many snapshots neither a closed form nor a path helps")
     if len(set(ages)) == 1:
         # One path serves all common ages of a search: an aged answer is an earlier answer.
         answers = _answers_along_a_path(model, query, max(64, -(-ages[0] // 64) * 64))
@@ -276,7 +274,7 @@ def _by_simulation(model: Model, query: Computation, ages: Sequence[int]) -> Mom
 
 
 @lru_cache(maxsize=2)
-def _answers_along_a_path(model: Model, query: Computation, extra: int) -> Floats:
+def _answers_along_a_path(model: Model, query: QueryTable, extra: int) -> Floats:
     """The query at every tick of a simulated path, (ticks, d)."""
     path = model.simulate(_steps(model) + extra, seed=0)
     return np.array([query.evaluate(row.astype(np.intp), model.value_table) for row in path])

@@ -13,12 +13,12 @@ import numpy.typing as npt
 from csdp.aging import AgedLaw
 from csdp.arrays import Floats
 from csdp.chain import Model
-from csdp.computation import FoldComputation, verify_query
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.protocol import LEVEL, Bounds, Estimated, Observation, standard_errors_of, with_band
 from csdp.estimate.result import BY_STATES, About, Error
 from csdp.estimate.second_order import Moments, moments
-from csdp.queries import Query, all_snapshots
+from csdp.query import tabulate
+from csdp.query_table import FoldTable, Query, all_snapshots
 
 #: Points of the lattice between the least and the largest answer up to which outputs are listed.
 LARGEST_RANGE = 1_000_000
@@ -96,7 +96,7 @@ def linear_estimator(
     bounds: Bounds | None = None,
 ) -> LinearEstimator:
     """The best linear estimate from one release, by the moments of a model; of readings, without a band."""
-    computation = verify_query(query, model)
+    computation = tabulate(query, model)
     known = moments(model, computation, ages=ages)
     known = known if about == "now" else known.of_time_read()
     return LinearEstimator(known, tuple(ages), about, level if computation.of_states else None, bounds)
@@ -125,8 +125,8 @@ class PosteriorMean:
     def __init__(
         self, model: Model, query: Query | str, *, ages: Sequence[int], epsilon_c: float, then: bool = False
     ) -> None:
-        computation = verify_query(query, model)
-        if not isinstance(computation, FoldComputation) or len(computation.outputs) != 1:
+        computation = tabulate(query, model)
+        if not isinstance(computation, FoldTable) or len(computation.outputs) != 1:
             raise InputError(
                 f"estimate='posterior' needs one output of a query made of parts; {computation.name} has "
                 f"{len(computation.outputs)}. Use estimate='linear'"
@@ -158,7 +158,7 @@ class PosteriorMean:
 
 
 def _joint_moments(
-    model: Model, query: FoldComputation, ages: Sequence[int], then: bool
+    model: Model, query: FoldTable, ages: Sequence[int], then: bool
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """The answers that may be read, their law, and E[f(x_t); read] and E[f(x_t)^2; read] for each."""
     aged = AgedLaw(model, query.contributions(), ages=ages, fold=query.fold)

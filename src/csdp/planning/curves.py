@@ -23,15 +23,15 @@ from csdp.bounds.influence import has_influence
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import UNSOUND, Leakage, round_up
 from csdp.chain import Family, Model, certified_model
-from csdp.computation import verify_query
 from csdp.display import Displayed
-from csdp.errors import UnsoundError
+from csdp.errors import InputError, TooLargeError, UnsoundError
 from csdp.estimate import Error, Moments, moments
 from csdp.estimate.error import error_from_moments
 from csdp.estimate.history import MEMORY, HistoryEstimator, has_history, model_estimator
 from csdp.estimate.result import About, Estimate
 from csdp.plan import Plan
-from csdp.queries import Query
+from csdp.query import tabulate
+from csdp.query_table import Query
 
 Releases = int | Literal["continual"]
 
@@ -143,7 +143,7 @@ class Curves:
             raise UnsoundError(f"bound {bound!r} is not proven, so no plan can rest on it; use bound='auto'")
         chain = certified_model(chain)
         self._members = chain.members
-        self.chain, self.query, self.ages = chain, verify_query(query, self._members[0]), tuple(ages)
+        self.chain, self.query, self.ages = chain, tabulate(query, self._members[0]), tuple(ages)
         self._estimate: Estimate = estimate
         self._about: About = about
         self._releases: Releases = releases
@@ -186,7 +186,7 @@ class Curves:
     @cached_property
     def _settings(self) -> list[list[Setting]]:
         """By model; several of one under a clock, one for each phase."""
-        options: dict[str, Any] = {"ages": self.ages, "adversary": self._adversary, "at_any_tick": True}
+        options: dict[str, Any] = {"ages": self.ages, "adversary": self._adversary}
         options |= {"protect": self._protect}
         return [Setting.list_all(member, self.query, epsilon_c=1.0, **options) for member in self._members]
 
@@ -321,10 +321,15 @@ class Point:
 
 @dataclass(frozen=True)
 class Frontier(Displayed):
-    """Points by age and noise level, and the squared error of publishing nothing (leakage 0)."""
+    """Points by age and noise level, and the squared error of publishing nothing (leakage 0).
+
+    `releases` and `about` are those of the points, as for `find_plan`.
+    """
 
     points: tuple[Point, ...]
     no_data: float
+    releases: Releases = 1
+    about: About = "now"
 
     def __repr__(self) -> str:
         best = sum(point.best for point in self.points)
@@ -333,6 +338,46 @@ class Frontier(Displayed):
     def records(self) -> list[dict[str, Any]]:
         """One plain record per point."""
         return [asdict(point) for point in self.points]
+
+    def to_dict(self) -> dict[str, Any]:
+        """To be written into a plan file under "frontier"; no part of the digest of the plan."""
+        return {**asdict(self), "points": self.records()}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Frontier:
+        """Read what `to_dict` wrote."""
+        try:
+            points = tuple(Point(**point) for point in content["points"])
+            return cls(points, float(content["no_data"]), content["releases"], content["about"])
+        except (KeyError, TypeError, ValueError):
+            raise InputError("frontier: cannot be read; make the plan again with `csdp plan`") from None
+
+
+def plan_frontier(
+    plan: Plan, *, releases: Releases = "continual", estimate: Estimate = "history", about: About = "now"
+) -> Frontier | None:
+    """Leakage and error of settings around those of a plan, to be stored with it; None if they cannot be bounded.
+
+    All sequences have one age: that of the plan, about half of it, and about twice as much.
+    """
+    ages = {age for own in (plan.min_age, plan.max_age) for age in (own // 2, own, 2 * own + 1)}
+    levels = [plan.epsilon_c * factor for factor in (0.25, 0.5, 1.0, 2.0, 4.0)]
+    try:
+        line = frontier(
+            plan.chain,
+            plan.query,
+            ages=sorted(ages),
+            levels=[level for level in levels if level <= max(EVENT_LIMIT, plan.epsilon_c)],
+            releases=releases,
+            estimate=estimate,
+            adversary=plan.adversary,
+            protect=plan.protect,
+            about=about,
+        )
+    except TooLargeError:
+        return None
+    points = tuple(point for point in line.points if math.isfinite(point.leakage))
+    return replace(line, points=points) if points else None
 
 
 def frontier(
@@ -363,7 +408,7 @@ def frontier(
     """
     grid = np.geomspace(0.05, EVENT_LIMIT, 12).tolist() if levels is None else list(levels)
     model = certified_model(chain).members[0]
-    query = verify_query(query, model)
+    query = tabulate(query, model)
     settings, no_data = [], 0.0
     for age in ages:
         curves = Curves(
@@ -387,4 +432,4 @@ def frontier(
         rivals = [(o[2], o[4]) if about == "now" else (o[2], o[4], o[0]) for o in settings]
         beaten = any(all(map(operator.le, rival, costs)) and rival != costs for rival in rivals)
         points.append(Point(age, level, leak, name, mse, not beaten and mse < no_data))
-    return Frontier(tuple(points), no_data)
+    return Frontier(tuple(points), no_data, releases, about)

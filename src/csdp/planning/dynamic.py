@@ -19,12 +19,11 @@ from csdp.accountant import Accountant, State
 from csdp.arrays import Floats
 from csdp.bounds.adversary import Adversary
 from csdp.chain import Family, Model, certified_model
-from csdp.display import Displayed
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate.result import Estimate
 from csdp.plan import Plan
 from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves
-from csdp.queries import Query
+from csdp.query_table import Query
 from csdp.schedule import Schedule
 
 #: Ticks that a schedule may list.
@@ -38,7 +37,7 @@ _WARM_UP = 8
 
 
 @dataclass(frozen=True)
-class DynamicPlan(Displayed):
+class DynamicPlan:
     """Noise levels for every tick, their leakage and error, compared with the best constant level.
 
     `leakage[i]`: the largest leakage of the present from tick i on if nothing more were published; never above the

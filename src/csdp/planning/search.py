@@ -22,14 +22,14 @@ from csdp.bounds.adversary import Adversary
 from csdp.bounds.leakage import leakage
 from csdp.bounds.overview import age_curve
 from csdp.chain import Family, Model, certified_model, is_forward
-from csdp.computation import Computation, verify_query
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate.result import About, Estimate, check_about
 from csdp.plan import Plan
 from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves, Releases, least_level
 from csdp.planning.found import Candidate, FoundPlan, SearchRun
 from csdp.planning.screening import ScalarScreen
-from csdp.queries import Query
+from csdp.query import QueryTable, tabulate
+from csdp.query_table import Query
 
 #: Sequences in a component above which a search asks first whether anything but lineage and slice is affordable.
 GIANT = 16
@@ -176,9 +176,9 @@ class _Search:
             raise InputError(f"releases: {count!r} given; a whole number, 1 or more, or 'continual'")
 
     @cached_property
-    def _computation(self) -> Computation:
+    def _computation(self) -> QueryTable:
         """The query, verified once for the whole search."""
-        return verify_query(self.query, self.chain.members[0])
+        return tabulate(self.query, self.chain.members[0])
 
     def _curves(self, ages: Sequence[int], *, state: str = "auto") -> Curves:
         """Leakage and error at some ages."""
@@ -204,7 +204,7 @@ class _Search:
             return None
         if max(len(component) for member in members for component in member.components()) <= GIANT:
             return None
-        newest = leakage(self.chain, self.query, ages=1, epsilon_c=1.0, adversary=self.adversary, at_any_tick=True)
+        newest = leakage(self.chain, self.query, ages=1, epsilon_c=1.0, adversary=self.adversary)
         if newest.bound not in {"lineage", "slice", "group"}:
             return None
         kinds = ("lineage", "slice")

@@ -5,13 +5,12 @@ from csdp.publisher.estimates import learn_from_past, plan_estimator, smooth_rel
 from csdp.publisher.gate import Publisher
 from csdp.publisher.outlook import Outlook, look_ahead
 from csdp.publisher.release import Release
-from csdp.publisher.sources import AgedSource, DrawingSource, PanelSource
+from csdp.publisher.sources import AgedSource, PanelSource
 from csdp.publisher.standing import Standing
 
 __all__ = [
     "AgedSource",
     "Batch",
-    "DrawingSource",
     "Outlook",
     "PanelSource",
     "Publisher",

@@ -2,32 +2,23 @@
 
 Both rules run inside the ledger's transaction, on the state and the terms that are recorded there, and may run again
 after a lost race: they are pure.
-
-A reservation does not say whether its process still lives. One that is younger than `LEASE` seconds, or than the wait
-that was asked for, counts as held: its output may still come. An older one counts as lost. Neither is ever reserved
-again, so a wrong guess costs a message, never a second publication.
 """
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any, Literal
-
-import numpy as np
 
 from csdp.accountant import Accountant, Lateness, State
 from csdp.bounds.result import as_text
 from csdp.chain import join_fits
 from csdp.display import Displayed
 from csdp.errors import BudgetExceeded, InputError, LedgerTermsError
-from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, Ledger, PrivacyLimits, Refused, Request, Terms
+from csdp.ledger import Admission, Charge, DatasetState, EarlierPlans, PrivacyLimits, Refused, Request, Terms
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher.release import Release
-from csdp.publisher.sources import AbsentSource, LateSource, ToldSeries
+from csdp.publisher.sources import NamingSource
 from csdp.publisher.standing import RecordCosts, Standing
 
 #: How far ahead the first affordable tick is looked for.
@@ -38,18 +29,9 @@ LIMITED = {
     "event_limit": "the plain epsilon-DP of a record",
     "lifetime_limit": "what all releases tell of a record",
 }
-
-
-#: Seconds for which a reservation without output counts as held by a process that is at work.
-LEASE = 30.0
-
-#: Seconds between two looks at the ledger for ticks that another process holds: the first, and the longest.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
-#: Called before each pause with the number of held ticks and the seconds that are left to wait.
-OnWait = Callable[[int, float], None]
-#: Why a tick has no output: its readings or the plan's schedule, a limit, a process that holds it or was stopped with
-#: it, a later tick that was charged before it, or another plan that the dataset is published under by now.
-Why = Literal["readings", "schedule", "limit", "held", "lost", "order", "terms"]
+#: Why a tick has no output: its readings or the plan's schedule, a limit, a process that was stopped after it had
+#: charged it, a later tick that was charged before it, or another plan that the dataset is published under by now.
+Why = Literal["readings", "schedule", "limit", "lost", "order", "terms"]
 
 
 @dataclass(frozen=True)
@@ -83,64 +65,13 @@ class Batch(Displayed):
         return f"Batch({len(self.releases):,} releases{recorded}, {len(self.skipped):,} ticks without one)"
 
 
-def check_options(on_refusal: str, wait: float) -> None:
-    """Refuse what a publisher cannot do with refusals, and a wait that is no number of seconds."""
+def check_on_refusal(on_refusal: str) -> None:
+    """Refuse what a publisher cannot do with refusals."""
     if on_refusal not in {"raise", "skip"}:
         raise InputError(f"on_refusal: {on_refusal!r} given; 'raise' or 'skip'")
-    if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait < math.inf:
-        raise InputError(f"wait: {wait!r} given; a number of seconds, 0 or more")
-
-
-def describe_refusal(refused: Refused, wait: float) -> Skipped:
-    """Why a tick has no output here, in words and as one word."""
-    if refused.why != "lost" or refused.since is None:
-        return Skipped(refused.tick, refused.reason, refused.why)
-    age = (datetime.now(UTC) - datetime.fromisoformat(refused.since)).total_seconds()
-    if age < max(wait, LEASE):
-        return Skipped(
-            refused.tick,
-            f"tick {refused.tick} is held: another process has reserved it and not committed it yet, or was just "
-            "stopped; it stays charged. Ask again later, or wait for it (wait=SECONDS)",
-            "held",
-        )
-    return Skipped(
-        refused.tick,
-        f"tick {refused.tick} is lost: reserved but not committed since {refused.since}; it stays charged and cannot "
-        "be reserved again",
-        "lost",
-    )
-
-
-def wait_for_outputs(
-    ledger: Ledger, dataset: str, query: str, skipped: Sequence[Skipped], wait: float, on_wait: OnWait | None
-) -> tuple[list[Release], list[Skipped]]:
-    """Of ticks without output: held ones that another process records within `wait` seconds, and the rest."""
-    held = {skip.tick for skip in skipped if skip.why == "held"}
-    releases: dict[int, Release] = {}
-    end, pause = time.monotonic() + wait, _FIRST_PAUSE
-    while wait and len(releases) < len(held):
-        wanted = sorted(held - set(releases))
-        for recorded in ledger.outputs_of(dataset, wanted, query=query):
-            releases[recorded.tick] = Release.of(recorded)
-        left = end - time.monotonic()
-        if len(releases) == len(held) or left <= 0:
-            break
-        if on_wait is not None:
-            on_wait(len(held) - len(releases), left)
-        time.sleep(min(pause, left))
-        pause = min(2 * pause, _LONGEST_PAUSE)
-    return list(releases.values()), [skip for skip in skipped if skip.tick not in releases]
 
 
 # ---- releases --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ReadAs:
-    """How a release is read: how stale, or which readings are late or missing; known environments of a series."""
-
-    stale: int | Lateness
-    environments: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -154,36 +85,19 @@ class ReleaseRule:
         self,
         wanted: Sequence[tuple[int, int]],
         source: object,
-        series: ToldSeries,
-        counts: Mapping[int, int] | None = None,
     ) -> list[Request]:
-        """Requests for (tick, staleness) pairs; of stale ones with which sequences are late, where the source tells.
-
-        What it tells must agree with the staleness: both are public facts about which readings are missing.
-        `series`: the environments that are known of a public series. `counts`: how many sequences were read, by tick,
-        as the source has said before.
-        """
-        plan, stale = self.standing.plan, {tick: steps for tick, steps in wanted if steps}
+        """Requests for (tick, staleness) pairs, with who is late or missing if the source names them."""
+        plan, accountant = self.standing.plan, self.standing.accountant
         details: dict[int, int | Lateness] = dict(wanted)
-        if stale and isinstance(source, LateSource) and self.standing.accountant.follows_delays:
-            told = np.asarray(source.delays(plan, list(stale)))
-            if told.shape != (len(stale), plan.model.sequences):
-                raise InputError(
-                    f"source: delays of shape {told.shape} given; ({len(stale)}, {plan.model.sequences}) expected, "
-                    "ticks and sequences"
-                )
-            for row, (tick, steps) in zip(told, stale.items(), strict=True):
-                late = Lateness.from_delays(row)
-                if late.worst != steps:
-                    raise InputError(
-                        f"source: tick {tick} is listed as {steps} steps stale, but its delays reach {late.worst}; "
-                        "they must be those of the same readings"
-                    )
-                details[tick] = late
-        if not plan.query.of_states and isinstance(source, AbsentSource) and self.standing.accountant.follows_missing:
-            details |= _read_absent(source, plan, [tick for tick, _ in wanted], counts)
-        asked = [(tick, ReadAs(details[tick], series.until(tick))) for tick, _ in wanted]
-        return [Request(tick, plan.query.name, detail=detail) for tick, detail in asked]
+        stale = [tick for tick, steps in wanted if steps]
+        if isinstance(source, NamingSource) and stale and accountant.follows_delays:
+            late = source.delays(plan, stale)
+            details |= {tick: Lateness.from_delays(row) for tick, row in zip(stale, late, strict=True)}
+        if isinstance(source, NamingSource) and not plan.query.of_states and accountant.follows_missing:
+            ticks = [tick for tick, _ in wanted]
+            absent = zip(ticks, source.absent(plan, ticks), strict=True)
+            details |= {tick: Lateness.from_missing(row) for tick, row in absent if row.any()}
+        return [Request(tick, plan.query.name, detail=details[tick]) for tick, _ in wanted]
 
     def admit(self, last: DatasetState | None, _last_tick: int | None, request: Request) -> Admission:
         """The state after a release and its charge; BudgetExceeded where it would pass a limit."""
@@ -192,14 +106,13 @@ class ReleaseRule:
         limits = self.standing.check_terms(request.terms)
         before = DatasetState() if last is None else last
         state = accountant.start() if last is None else accountant.restore(last.accountant, cost=last.cost)
-        read: ReadAs = request.detail
-        plan, late = accountant.plan, read.stale if isinstance(read.stale, Lateness) else None
-        stale = read.stale if isinstance(read.stale, int) else read.stale.worst
+        plan = accountant.plan
+        read: int | Lateness = request.detail
+        late = read if isinstance(read, Lateness) else None
+        stale = read if isinstance(read, int) else read.worst
         level = None if plan.schedule is None else plan.level(request.tick)
         which = stale > 0 if late is None else late
-        told = read.environments
-        fresh = accountant.release(state, request.tick, stale=which, epsilon_c=level, environments=told)
-        news = [[at, e] for at, e in sorted(fresh.environments.items()) if at not in state.environments]
+        fresh = accountant.release(state, request.tick, stale=which, epsilon_c=level)
         after = replace(
             before,
             accountant=fresh.to_dict(),
@@ -217,7 +130,6 @@ class ReleaseRule:
             epsilon_c=level,
             algorithm=ALGORITHM,
             late=late.to_record() if late else None,
-            environments=news or None,
         )
         # A ceiling for every moment: quiet ticks after the release may raise the leakage before it falls.
         self._check("budget", limits.budget, charge.peak, lambda: accountant.leakage(state, request.tick).epsilon)
@@ -239,24 +151,6 @@ class ReleaseRule:
             requested=value,
             remaining=max(0.0, limit - spent),
         )
-
-
-def _read_absent(
-    source: AbsentSource, plan: Plan, ticks: Sequence[int], counts: Mapping[int, int] | None
-) -> dict[int, Lateness]:
-    """Which sequences were not read at some ticks, as a source tells: as many as its counts leave out.
-
-    These are the counts that answers are held against, where there are any: a source whose table fills up may say more
-    of a tick when it is asked again.
-    """
-    told = np.asarray(source.absent(plan, ticks))
-    shape = (len(ticks), plan.model.sequences)
-    if told.shape != shape or told.dtype != np.bool_:
-        raise InputError(f"source: absent of {told.dtype}, shape {told.shape} given; true or false, {shape} expected")
-    read = source.counts(plan, ticks) if counts is None else [counts[tick] for tick in ticks]
-    if not np.array_equal(shape[1] - told.sum(axis=1), np.asarray(read)):
-        raise InputError("source: counts and absent disagree on how many sequences were read; they must be the same")
-    return {tick: Lateness.from_missing(row) for tick, row in zip(ticks, told, strict=True) if row.any()}
 
 
 def explain_refusal(standing: Standing, refused: Refused) -> BudgetExceeded:

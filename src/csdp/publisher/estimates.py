@@ -10,7 +10,7 @@ import json
 import math
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -31,7 +31,6 @@ from csdp.estimate.history import has_history
 from csdp.estimate.protocol import LEVEL, Smoother
 from csdp.estimate.result import About, check_about
 from csdp.fran import Output
-from csdp.json_text import parse_json
 from csdp.ledger import Ledger, Published, Reserved
 from csdp.panel import Panel
 from csdp.plan import Plan
@@ -194,35 +193,6 @@ def _ticks_of_a_day(panel: Panel) -> int | None:
     return period if period > 1 and 8 * period <= len(panel) else None
 
 
-@dataclass(frozen=True)
-class StoredEstimate:
-    """What a plan file holds besides the plan: what its estimates are about, and their learned estimator, if any."""
-
-    about: About = "now"
-    learned: LearnedEstimator | None = None
-
-    @classmethod
-    def read(cls, text: str) -> StoredEstimate:
-        """From the text of a plan file, as `csdp plan` writes it."""
-        content = parse_json("plan", text)
-        if not isinstance(content, dict):
-            return cls()
-        about, learned = content.get("about", "now"), content.get("estimator")
-        check_about(about, "history")
-        return cls(about, None if learned is None else LearnedEstimator.from_dict(learned))
-
-    def to_dict(self) -> dict[str, Any]:
-        """To be written into a plan file; no part of the digest of the plan."""
-        return {"about": self.about} | ({} if self.learned is None else {"estimator": self.learned.to_dict()})
-
-    def estimator(self, plan: Plan, about: About | None = None) -> Estimator | None:
-        """The learned estimator; by the model where there is none, or where it is about something else than asked."""
-        if self.learned is not None and about in {None, self.learned.about}:
-            check_estimator(plan, self.learned)
-            return self.learned
-        return plan_estimator(plan, about=about or self.about)
-
-
 class ReleaseEstimates:
     """Adds estimates to the outputs of one dataset.
 
@@ -243,11 +213,6 @@ class ReleaseEstimates:
     def estimator(self) -> Estimator | None:
         """The estimator that is used; None where there is none."""
         return plan_estimator(self._plan) if self._given is None else self._given
-
-    @property
-    def stay_in_memory(self) -> bool:
-        """Whether nobody's own code sees an output while its estimate is made, which is before it is recorded."""
-        return self._given is None or type(self._given) in _BUILT_IN
 
     def add(
         self,
@@ -285,7 +250,7 @@ class ReleaseEstimates:
     def _recorded_before(self, tick: int, limit: int) -> list[Published]:
         """The last releases before a tick; none where the ledger cannot be read at the moment."""
         try:
-            return self._ledger.outputs_before(self._dataset, tick, query=self._plan.query.name, limit=limit)
+            return self._ledger.outputs(self._dataset, query=self._plan.query.name, before=tick, limit=limit)
         except LedgerError:
             return []
 

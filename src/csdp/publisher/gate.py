@@ -31,10 +31,10 @@ from csdp.panel import Panel
 from csdp.panel.readings import place_states, read_labels
 from csdp.plan import Plan
 from csdp.publisher import admission, sources
-from csdp.publisher.admission import Batch, ChangeRule, OnWait, ReleaseRule, Skipped
+from csdp.publisher.admission import Batch, ChangeRule, ReleaseRule, Skipped
 from csdp.publisher.estimates import ReleaseEstimates, check_estimator
-from csdp.publisher.release import Release, record_output, stays_in_memory
-from csdp.publisher.sources import AgedSource, PanelSource, ToldSeries
+from csdp.publisher.release import Release, record_output
+from csdp.publisher.sources import AgedSource, PanelSource
 from csdp.publisher.standing import (
     RecordCosts,
     Standing,
@@ -73,7 +73,6 @@ class Publisher:
             (see `push`). It is recorded with every release, and certificates say it.
         wall: the clock on the wall, for times="wall".
         on_refusal: "raise" BudgetExceeded, or "skip" the tick.
-        wait: seconds to wait for the output of a tick that another process has reserved; then it is Skipped.
         model_unchecked: publish although the data reject the plan's model, or did not test it (UncheckedModelError
             otherwise). Every output says so, and leads with the event level, which holds under any model.
         estimator: makes the estimates that are published with the values, from the releases in the ledger: learned on
@@ -106,14 +105,13 @@ class Publisher:
         times: Times | None = None,
         wall: WallClock | None = None,
         on_refusal: OnRefusal = "raise",
-        wait: float = 0.0,
         model_unchecked: bool = False,
         estimator: Estimator | None = None,
         unsafe_seed: int | None = None,
     ) -> None:
         check_plan(plan, model_unchecked=model_unchecked)
         check_estimator(plan, estimator)
-        admission.check_options(on_refusal, wait)
+        admission.check_on_refusal(on_refusal)
         self.plan = plan
         self.dataset = dataset
         grid = TickGrid(time_step, time_origin)
@@ -125,7 +123,6 @@ class Publisher:
         self.charged = 0  #: ticks that this publisher itself has charged
         self.recorded = 0  #: ticks that were recorded before, whose numbers it has returned as they are
         self._on_refusal = on_refusal
-        self._wait = float(wait)
         self._turn = new_turn()
         self._fran = fran.init(plan)
         self._observed: int | None = None
@@ -145,7 +142,6 @@ class Publisher:
             self.close()
             raise
         self._rule = ReleaseRule(self.standing, kind)
-        self._series = ToldSeries(self.accountant.regimes)
 
     def _terms(self, accountant: Accountant, fits: dict[str, float], limits: PrivacyLimits) -> Terms:
         """The terms of a plan on the grid of this publisher; `fits`: all private fits that it rests on."""
@@ -190,15 +186,7 @@ class Publisher:
 
     # ---- publishing ------------------------------------------------------------------------------------------------
 
-    def tell(self, environments: Mapping[int, int]) -> None:
-        """Tell the environments of the plan's public series, by tick, as they become known.
-
-        What is told before a tick is charged counts in its charge, and is recorded there; for others the worst
-        environment counts. So a late number costs more and harms nothing, and a wrong one makes certificates wrong.
-        """
-        self._series.tell(environments)
-
-    def push(self, snapshot: npt.ArrayLike, *, time: int, environment: int | None = None) -> Release | Skipped:
+    def push(self, snapshot: npt.ArrayLike, *, time: int) -> Release | Skipped:
         """Take in the snapshot of one tick and publish what has aged enough.
 
         A snapshot holds state numbers, -1 where missing; or the readings that the plan publishes, NaN or None where
@@ -207,14 +195,11 @@ class Publisher:
         Ticks between the last one and this one count as missing. A tick that was published before returns its recorded
         output: nothing is drawn or charged. The newest tick may be pushed again after an error; its first snapshot
         counts. Threads that push at once have their turns one after the other.
-        `environment`: that of the tick, where the plan's chain has a public series and it is known (see `tell`).
 
         Unless times="wall" says that ticks are times of a clock, the caller who pushes tick T promises that every
         reading of tick T - age is at least `age` ticks old by now: one that is newer leaks more than is certified.
         """
-        tick = check_tick(time)
-        self.tell({} if environment is None else {tick: environment})
-        return self.push_many({tick: snapshot})[0]
+        return self.push_many({check_tick(time): snapshot})[0]
 
     @in_turn
     def push_many(self, snapshots: Mapping[int, npt.ArrayLike]) -> list[Release | Skipped]:
@@ -241,11 +226,11 @@ class Publisher:
             outcomes[tick] = outcome
         self._states = {tick: self._states[tick] for tick in snapshots if tick in self._states}
         if ready:
-            rule, told, releases, skipped = self._rule, self._series, list[Release](), list[Skipped]()
-            requests = [one for t, at in ready.items() for one in rule.list_requests([(t, at.stale)], at, told)]
+            releases: list[Release] = []
+            skipped: list[Skipped] = []
+            requests = [one for t, at in ready.items() for one in self._rule.list_requests([(t, at.stale)], at)]
             draw = partial(fran.release_many, ready, self._randomness)
-            durable = not (stays_in_memory(self.plan) and self.estimates.stay_in_memory)
-            self._publish_together(requests, draw, releases=releases, skipped=skipped, durable=durable)
+            self._publish_together(requests, draw, releases=releases, skipped=skipped)
             outcomes |= {one.tick: one for one in releases} | {one.tick: one for one in skipped}
         return [outcomes[tick] for tick in snapshots]
 
@@ -276,10 +261,8 @@ class Publisher:
         self,
         source: Panel | AgedSource,
         *,
-        environments: Mapping[int, int] | npt.ArrayLike | None = None,
         progress: Any = None,
         each: Callable[[Release], None] | None = None,
-        on_wait: OnWait | None = None,
     ) -> Batch:
         """Publish every tick of a panel (or another aged source) that the limits allow.
 
@@ -288,17 +271,13 @@ class Publisher:
 
         Args:
             source: the readings.
-            environments: those of the plan's public series, as far as they are known (see `tell`): by tick, or for a
-                panel one number for each tick, below 0 where it is not known.
             progress: called with (done, total) as ticks are finished.
             each: called with every release as it comes, in order; none is then kept, so that memory does not grow.
-            on_wait: called with (held, seconds) while we wait for ticks that another process holds (`wait`).
         """
         self.tick_times.check_source(source, self.plan, begun=self.ledger.dataset(self.dataset).head_seq > 1)
-        self._series.tell_panel(environments, source)
         aged = PanelSource(source, self.plan) if isinstance(source, Panel) else source
         # All of it before anything is charged: a list that is not in order must not cost a tick.
-        listed, ended = list(sources.read_availability(aged, self.plan)), self.tick_times.newest_ended()
+        listed, ended = sources.read_availability(aged, self.plan), self.tick_times.newest_ended()
         skips = {tick: self._unscheduled_reason(tick, missing, ended) for tick, _, missing in listed}
         ready = [(tick, stale) for tick, stale, _ in listed if skips[tick] is None]
         skipped = [skip for skip in skips.values() if skip is not None]
@@ -309,10 +288,10 @@ class Publisher:
         try:
             for start in range(0, len(ready), together):
                 chunk = ready[start : start + together]
-                requests = self._rule.list_requests(chunk, aged, self._series, counts)
+                requests = self._rule.list_requests(chunk, aged)
                 draw = partial(sources.draw_outputs, self.plan, aged, dict(chunk), self._randomness, counts=counts)
                 try:
-                    self._publish_together(requests, draw, on_wait, releases=releases, skipped=skipped)
+                    self._publish_together(requests, draw, releases=releases, skipped=skipped)
                 finally:
                     if each is not None:
                         for release in sorted(releases, key=lambda r: r.tick):
@@ -337,14 +316,12 @@ class Publisher:
         self,
         requests: Sequence[Request],
         draw: Callable[[Sequence[int]], list[fran.Output]],
-        on_wait: OnWait | None = None,
         *,
         releases: list[Release],
         skipped: list[Skipped],
-        durable: bool = True,
     ) -> None:
-        """Reserve, release what was granted, commit. With `durable=False` charge and output reach the disk together."""
-        answers, refusal = self._reserve(requests, durable=durable)
+        """Reserve, release what was granted, commit."""
+        answers, refusal = self._reserve(requests)
         recorded = [answer for answer in answers if isinstance(answer, Published)]
         releases.extend(map(Release.of, recorded))
         self.recorded += len(recorded)
@@ -361,13 +338,7 @@ class Publisher:
         committed = self.ledger.commit_many(pairs)
         self.estimates.remember(granted, committed)
         releases.extend(map(Release.of, committed))
-        # Our own ticks are recorded before we wait for those of others, so that nobody waits in a circle.
-        if others := [answer for answer in answers if isinstance(answer, Skipped)]:
-            query = self.plan.query.name
-            waited, absent = admission.wait_for_outputs(self.ledger, self.dataset, query, others, self._wait, on_wait)
-            releases += waited
-            skipped += absent
-            self.recorded += len(waited)
+        skipped.extend(answer for answer in answers if isinstance(answer, Skipped))
         if refusal is not None:
             raise refusal
 
@@ -383,13 +354,13 @@ class Publisher:
 
     def _published_at(self, tick: int) -> Release | None:
         """What was published at a tick, if anything was."""
-        recorded = self.ledger.outputs_of(self.dataset, [tick], query=None)
+        recorded = self.ledger.outputs(self.dataset, after=tick - 1, before=tick + 1)
         return Release.of(recorded[0]) if recorded else None
 
     # ---- charging --------------------------------------------------------------------------------------------------
 
     def _reserve(
-        self, requests: Sequence[Request], *, durable: bool = True
+        self, requests: Sequence[Request]
     ) -> tuple[list[Reserved | Published | Skipped], BudgetExceeded | None]:
         """Charge some ticks: what came of each, and the refusal that ended them where refusals raise.
 
@@ -399,7 +370,7 @@ class Publisher:
         answers: list[Reserved | Published | Skipped] = []
         refused: Refused | None = None
         for answer in self.ledger.reserve(
-            self.dataset, requests, self._rule.admit, plan_digest=self.plan.digest, stop=stop, durable=durable
+            self.dataset, requests, self._rule.admit, plan_digest=self.plan.digest, stop=stop
         ):
             if not isinstance(answer, Refused):
                 answers.append(answer)
@@ -407,7 +378,7 @@ class Publisher:
                 # A refusal that was recorded earlier does not end the batch: what is granted after it must come out.
                 refused = refused or answer
             else:
-                answers.append(admission.describe_refusal(answer, self._wait))
+                answers.append(Skipped(answer.tick, answer.reason, answer.why))
         self.charged += sum(isinstance(answer, Reserved) for answer in answers)
         return answers, None if refused is None else admission.explain_refusal(self.standing, refused)
 
@@ -488,7 +459,6 @@ class Publisher:
             times=self.tick_times.times,
             wall=self.tick_times.wall,
             on_refusal=self._on_refusal,
-            wait=self._wait,
             model_unchecked=model_unchecked,
             estimator=estimator,
         )

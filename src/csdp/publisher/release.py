@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
-from csdp.computation import FunctionComputation
 from csdp.fran import Output
 from csdp.ledger import Published, Reserved
-from csdp.ledger.outputs import INLINE_VALUES
 from csdp.plan import Plan
 
 _ROWS = ("values", "estimate", "standard_error", "low", "high")
@@ -76,14 +74,3 @@ def record_output(plan: Plan, reserved: Reserved, output: Output) -> dict[str, A
     content["epsilon_s"] = reserved.charge.present
     content["model"] = plan.verdict.status
     return content
-
-
-def stays_in_memory(plan: Plan) -> bool:
-    """Whether an output is nowhere but in the memory of its process until it is committed.
-
-    Not where a function of the user sees the readings, and not where an output may need a file of its own.
-    """
-    query = plan.query
-    called = isinstance(query, FunctionComputation) and query.answers is None
-    ages = 1 if plan.min_age == plan.max_age else len(plan.ages)
-    return not called and len(_ROWS) * len(query.outputs) + ages + len(fields(Output)) <= INLINE_VALUES

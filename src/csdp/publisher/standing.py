@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.accountant import Accountant, State
-from csdp.accountant.answers import SERIES_WORDS
 from csdp.arrays import Ints
 from csdp.bounds.result import protected_words, round_up
 from csdp.chain import fits_epsilon, join_fits, recorded_fits
@@ -416,7 +415,6 @@ def describe_guarantee(
             *(f"{words[0].upper()}{words[1:]}." for words in protected_words(plan.protect, plan.certified.bound)),
             *(() if plan.query.of_states else plan.assumptions[1:]),  # the verdict is said above
             *plan.model.not_protected,
-            *((f"{SERIES_WORDS[0].upper()}{SERIES_WORDS[1:]}.",) if accountant.regimes else ()),
             *(AGE_WORDS[kind] for kind in times),
         ],
     }

@@ -1,1 +1,0 @@
-"""How results look in a notebook, for `csdp.display`."""

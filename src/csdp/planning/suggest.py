@@ -1,0 +1,680 @@
+"""Useful plans for a file of readings: layouts, kinds of chain, queries, ages and noise, screened cheaply, certified
+sharply, and ranked, with the commands that use them.
+
+Plans are screened with the fitted chain alone and the bound that is quickest at any size; the best are certified for
+the whole family of plausible chains with the sharpest bound.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from csdp.accountant import Accountant
+from csdp.aging import Progress
+from csdp.bounds.result import with_chance
+from csdp.chain.files import save_model
+from csdp.errors import CsdpError, CsdpWarning, InputError, NotUsefulError
+from csdp.estimate import Error, LearnedEstimator, mse
+from csdp.estimate.error import noise_variance
+from csdp.estimate.result import USEFUL, About, about_words
+from csdp.panel import Discretiser, InputSpec, Readings, read_readings
+from csdp.plan import Plan
+from csdp.planning.curves import EVENT_LIMIT, largest_level, least_level, plan_frontier
+from csdp.planning.layouts import FittedLayout, Layout
+from csdp.planning.plan_file import PlanFile
+from csdp.query import parse_query, with_readings
+from csdp.query_table import Query
+from csdp.readings import ReadingRange
+
+#: Largest number of distinct readings for which each becomes a state.
+FEW_NUMBERS = 4
+#: Numbers of states, and how many ticks become one, in the order in which they are tried.
+STATES, FACTORS = (2, 3, 4), (1, 2, 4, 8)
+#: Ticks that a layout has at least, where ticks were put together.
+SHORTEST = 300
+#: Ages of numbers about now that are tried, and the longest delay of numbers about the time of the readings.
+AGES, LONGEST_DELAY = (0, 1, 2, 3, 4, 6, 8), 24
+#: Shares of the squared error of guessing the usual value that late numbers are to remove: the first possible one.
+ACCURATE = (0.75, 0.5)
+#: How close to the budget a screen comes, plans that are certified at most, and the share of the time after which
+#: nothing new is screened.
+SCREENED_SHARE, CERTIFIED, SCREENING = 0.03, 6, 0.6
+#: Seconds after which the best plans so far are kept, and ticks that are needed at least.
+SECONDS, FEWEST_TICKS = 20.0, 50
+#: Factors of the budget that are tried where nothing is useful within it.
+_MORE = (2.0, 4.0)
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+
+@dataclass(frozen=True)
+class Screened:
+    """A setting that promises to be useful: by a quick bound for the fitted chain alone, so no certificate yet."""
+
+    fitted: FittedLayout
+    query: Query
+    text: str
+    about: About
+    age: int
+    level: float
+    usefulness: float
+
+    @property
+    def delay(self) -> int:
+        """How long readings are held back, in the time of the readings."""
+        return self.age * self.fitted.panel.step
+
+    @property
+    def order(self) -> tuple[float, float, float]:
+        """The most useful first; of equally useful ones the least delay, then the most noise."""
+        return -round(self.usefulness / 0.05), self.delay, self.level
+
+
+@dataclass(frozen=True)
+class CertifiedPlan:
+    """A plan whose leakage, in the long run, is certified, and what it is worth on the readings."""
+
+    screened: Screened
+    plan: Plan
+    leakage: float
+    bound: str
+    error: Error
+    estimator: LearnedEstimator | None
+    ensemble: int  #: further plausible chains that it is certified for; 0 for the fitted chain alone
+    chain: Any
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        """Those first whose model the readings accept; then as for what was screened."""
+        seen = replace(self.screened, level=self.plan.epsilon_c, usefulness=self.error.usefulness)
+        return (not self.plan.verdict.reliable, *replace(seen, age=self.plan.max_age).order)
+
+
+class TimeLimit:
+    """The time that a search may take."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._start = seconds, time.monotonic()
+
+    @property
+    def used(self) -> float:
+        """The share of the time that is used up."""
+        return (time.monotonic() - self._start) / self._seconds
+
+
+class PlanSearch:
+    """A search over layouts, kinds of chain, queries, ages and noise, within a budget.
+
+    Args:
+        readings: what plans are for.
+        budget: largest leakage of the present.
+        event_limit: largest epsilon_c.
+        queries: texts and queries for a number of states.
+        abouts: what the numbers may be about.
+        factors: how many ticks may be put together.
+        seconds: after which the best so far is kept.
+        report: called with what is being tried, and the share of the time that is used.
+        take_past: the public past of readings; a plan is made from it alone.
+    """
+
+    def __init__(
+        self,
+        readings: Readings,
+        *,
+        budget: float,
+        event_limit: float,
+        queries: Callable[[int], Sequence[tuple[str, Query]]],
+        abouts: Sequence[About],
+        factors: Sequence[int],
+        seconds: float,
+        report: Callable[[str, float], None],
+        take_past: Callable[[Readings], Readings],
+    ) -> None:
+        self.readings = readings
+        self.budget = budget
+        self.event_limit = event_limit
+        self.queries = queries
+        self.abouts = abouts
+        self.factors = factors
+        self.report = report
+        self.take_past = take_past
+        self.screened: list[Screened] = []
+        self.certified: list[CertifiedPlan] = []
+        self.tried = 0
+        self.interrupted = False
+        self._time = TimeLimit(seconds)
+
+    def run(self) -> None:
+        """Screen and certify until the time is up; what was found stays if it is interrupted."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", CsdpWarning)  # said once, by whoever started this
+                for layout in self._layouts():
+                    if self.tried and self._time.used > SCREENING:
+                        break
+                    self._screen(layout)
+                    if not self.certified:  # a first plan, before anything else is tried
+                        self._certify(1)
+                if not self.screened and not self.certified:  # no kind of chain explains any layout well
+                    self._screen(next(self._layouts()), strict=False)
+                self._certify(CERTIFIED)
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if not self.certified:
+                raise
+        self.certified.sort(key=lambda plan: plan.order)
+
+    def _layouts(self) -> Iterator[Layout]:
+        """How readings might become states, the most promising first."""
+        past = self.take_past(self.readings)
+        cells = past.readings[np.isfinite(past.readings)]
+        distinct = np.unique(cells[: 10**6]).size
+        if distinct < 2:
+            raise InputError("data: all readings are equal; there is nothing to publish")
+        few = distinct <= FEW_NUMBERS
+        layouts = [Layout(1, distinct, "categories")] if few else []
+        layouts += [
+            Layout(factor, states)
+            for factor in self.factors
+            for states in STATES
+            if (factor == 1 and not few) or (factor > 1 and len(past) // factor >= SHORTEST)
+        ]
+        # Few states and short steps first: they are quick, and leak least or lose least.
+        yield from sorted(layouts, key=lambda layout: math.log2(layout.factor) + layout.states)
+
+    # ---- screening -------------------------------------------------------------------------------------------------
+
+    def _screen(self, layout: Layout, *, strict: bool = True) -> None:
+        fitted = FittedLayout(self.readings, layout, strict=strict, take_past=self.take_past)
+        where = f"{layout.states} states, step {fitted.readings.step}"
+        self.report(f"comparing chains: {where}", self._time.used)
+        self.tried += 1
+        if not fitted.kinds:
+            return
+        self.report(f"fitting: {where}", self._time.used)
+        words = f"{where}, {fitted.kind.words}"
+        queries = self.queries(layout.states)
+        levels: dict[int, float] = {}
+        for about in self.abouts:
+            for text, query in queries:
+                if self.certified and self._time.used > SCREENING:
+                    return
+                self.report(f"screening: {text} about {about}, {words}", self._time.used)
+                try:
+                    candidate = self.screen_now(fitted, text, query, levels) if about == "now" else None
+                    candidate = self._screen_then(fitted, text, query) if about == "then" else candidate
+                except CsdpError:  # a query that this chain cannot have, or readings that speak against it
+                    continue
+                self.tried += 1
+                if candidate is not None:
+                    self.screened.append(candidate)
+
+    def screen_now(
+        self,
+        fitted: FittedLayout,
+        text: str,
+        query: Query,
+        levels: dict[int, float],
+        *,
+        budget: float | None = None,
+    ) -> Screened | None:
+        """The best age of numbers about now; `levels`: what the budget allows at an age, as soon as it is known."""
+        best: Screened | None = None
+        last = -1
+        for age in AGES:
+            if age not in levels:
+                if self._time.used > 1 and best is not None:
+                    break
+                levels[age] = self._screened_level(fitted, query, age, budget or self.budget, levels.get(last))
+            last = age
+            if levels[age] <= 0:
+                continue
+            worth = self._usefulness(fitted, query, age, levels[age], "now")
+            if best is None or worth > best.usefulness:
+                best = Screened(fitted, query, text, "now", age, levels[age], worth)
+            # More age allows no less noise than the least; and usefulness has one peak over ages.
+            if levels[age] >= self.event_limit or age > best.age + 2:
+                break
+        return best
+
+    def _screened_level(
+        self, fitted: FittedLayout, query: Query, age: int, budget: float, start: float | None
+    ) -> float:
+        """About the largest level that keeps a budget at an age, from that of a younger one; 0 where none does."""
+        curves = fitted.curves(query, age)
+        level = largest_level(
+            lambda level: curves.leakage(level).epsilon,
+            budget,
+            self.event_limit,
+            start=start or min(budget, self.event_limit) / 3,
+            tolerance=SCREENED_SHARE,
+        )
+        return level or 0.0
+
+    def _screen_then(self, fitted: FittedLayout, text: str, query: Query) -> Screened | None:
+        """The least delay at which accurate numbers about the time of the readings keep the budget."""
+        learned = fitted.learn(fitted.plan(query, 0, self.event_limit), "then")
+        if learned is None:
+            return None
+        model = fitted.chain.without_family()
+
+        def share_left(level: float) -> float:
+            return 1.0 - learned.expected(noise_variance(model, query, level)).usefulness
+
+        for share in ACCURATE:
+            level = least_level(share_left, 1.0 - share, self.event_limit)
+            age = None if level is None else self._least_age(fitted, query, level)
+            if level is not None and age is not None:
+                return Screened(fitted, query, text, "then", age, level, share)
+        return None
+
+    def _least_age(self, fitted: FittedLayout, query: Query, level: float, *, chain: Any = None) -> int | None:
+        """The least delay that keeps the budget at a level: leakage at any later moment never grows with it."""
+
+        def fits(age: int) -> bool:
+            return fitted.curves(query, age, chain=chain).leakage(level).epsilon <= self.budget
+
+        low, high, step = 0, 0, 1
+        while not fits(high):
+            low, high, step = high + 1, high + step, 2 * step
+            if high > LONGEST_DELAY:
+                return None
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if fits(middle) else (middle + 1, high)
+        return high
+
+    def _usefulness(self, fitted: FittedLayout, query: Query, age: int, level: float, about: About) -> float:
+        plan = fitted.plan(query, age, level)
+        learned = fitted.learn(plan, about)
+        return self._error_by_model(plan, about).usefulness if learned is None else learned.usefulness
+
+    def _error_by_model(self, plan: Plan, about: About) -> Error:
+        return mse(plan.model.point, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, about=about)
+
+    # ---- certificates ----------------------------------------------------------------------------------------------
+
+    def _certify(self, count: int) -> None:
+        """Certify the most promising settings, one of each query and kind of number first."""
+        waiting = sorted((one for one in self.screened if one.usefulness >= USEFUL), key=lambda one: one.order)
+        kinds: set[tuple[str, str]] = set()
+        first = [one for one in waiting if (one.text, one.about) not in kinds and not kinds.add((one.text, one.about))]  # type: ignore[func-returns-value]
+        for one in [*first, *(other for other in waiting if other not in first)][:count]:
+            if self.certified and self._time.used > 1:
+                return
+            self.screened.remove(one)
+            self.report(f"certifying: {one.text} about {one.about}, age {one.age}", self._time.used)
+            certified = self._certify_one(one, one.fitted.chain, one.fitted.ensemble(one.fitted.kind))
+            if (certified is None or not certified.error.useful) and one.fitted.ensemble(one.fitted.kind):
+                certified = self._certify_one(
+                    one, one.fitted.fit(0, one.fitted.kind), 0
+                )  # a family too wide to be of use
+            if certified is not None and certified.error.useful:
+                self.certified.append(certified)
+
+    def _certify_one(self, one: Screened, chain: Any, ensemble: int) -> CertifiedPlan | None:
+        """The largest level (about now) or the least delay (about the time of the readings) by the sharp bound."""
+        fitted, query = one.fitted, one.query
+        try:
+            if one.about == "now":
+                age, level = one.age, self._sharp_level(one, chain)
+            else:
+                level = one.level
+                age = self._least_age(fitted, query, _round_level(level, up=True), chain=chain)  # type: ignore[assignment]
+            if level is None or age is None or level <= 0:
+                return None
+            level = _round_level(level, up=one.about == "then")
+            plan = fitted.plan(query, age, min(level, self.event_limit), chain=chain)
+            accountant = Accountant(plan)
+            certified = accountant.ceiling(None)
+        except CsdpError:
+            return None
+        if not certified <= self.budget:
+            return None
+        learned = fitted.learn(plan, one.about)
+        try:
+            error = self._error_by_model(plan, one.about) if learned is None else learned.expected(plan.noise_variance)
+        except CsdpError:
+            return None
+        return CertifiedPlan(one, plan, certified, accountant.limit().bound, error, learned, ensemble, chain)
+
+    def _sharp_level(self, one: Screened, chain: Any) -> float | None:
+        """The largest level by the sharp bound: searched for, or of many components found by a few trials."""
+        curves = one.fitted.curves(one.query, one.age, chain=chain)
+        components = sum(len(member.components()) for member in curves.chain.members)
+        if components <= 100:
+            return curves.largest_level(self.budget, self.event_limit, start=one.level)
+        for share in (1.0, 0.9, 0.75, 0.5):
+            if curves.leakage(_round_level(one.level * share)).epsilon <= self.budget:
+                return one.level * share
+        return None
+
+
+def _round_level(level: float, *, up: bool = False) -> float:
+    """A level with three digits, for a command; down, so that it leaks no more, or up.
+
+    >>> _round_level(0.34567), _round_level(0.34567, up=True)
+    (0.345, 0.346)
+    """
+    unit = 10.0 ** (math.floor(math.log10(level)) - 2)
+    return float(f"{(math.ceil if up else math.floor)(level / unit * (1 - 1e-12 if up else 1 + 1e-12)) * unit:.3g}")
+
+
+# ---- proposals ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ProposedPlan:
+    """A useful plan: what it is worth, what it leaks, and the commands that use it."""
+
+    certified: CertifiedPlan
+    budget: float
+    event_limit: float
+    options: tuple[str, ...] = ()  #: words that say to every command how the readings are read
+    until: str | None = None  #: the end of the public past
+
+    @property
+    def plan(self) -> Plan:
+        """The plan, ready for a Publisher."""
+        return self.certified.plan
+
+    @property
+    def error(self) -> Error:
+        """The error of its estimates, held out."""
+        return self.certified.error
+
+    @property
+    def leakage(self) -> float:
+        """The certified leakage of the present, of a release at every tick in the long run."""
+        return self.certified.leakage
+
+    @property
+    def discretiser(self) -> Discretiser:
+        """What turns readings into states."""
+        return self.certified.screened.fitted.discretiser
+
+    @property
+    def about(self) -> About:
+        """Whether the numbers are about now, or about the time of the readings."""
+        return self.certified.screened.about
+
+    @property
+    def step(self) -> str:
+        """The time between ticks, in words."""
+        panel = self.certified.screened.fitted.panel
+        if panel.times.dtype.kind != "M":
+            return f"{panel.step:g}"
+        size, unit = next((size, unit) for size, unit in _UNITS if panel.step % size == 0)
+        return f"{panel.step // size} {unit}"
+
+    @property
+    def sure(self) -> str:
+        """What the certificate is for."""
+        chain, others = self.certified.chain, self.certified.ensemble
+        if not others:
+            return "the fitted chain alone"
+        return f"{others + 1} plausible chains" if chain.fitted.confidence is None else "all within limits"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        fitted, plan = self.certified.screened.fitted, self.plan
+        return {
+            "query": self.certified.screened.text,
+            "about": self.about,
+            "usefulness": self.error.known_usefulness,
+            "leakage": self.leakage,
+            "bound": self.certified.bound,
+            "age": plan.max_age,
+            "event_level": plan.epsilon_c,
+            "step": fitted.panel.step,
+            "states": fitted.layout.states,
+            "chain": fitted.kind.words,
+            "kind": fitted.kind.name,
+            "direction": fitted.kind.direction,
+            "certified_for": self.sure,
+            "model": plan.verdict.to_dict(),
+            "plan_digest": plan.digest,
+        }
+
+    @property
+    def _reading_options(self) -> list[str]:
+        """Options of readings: those that were given, and those that put ticks together."""
+        fitted = self.certified.screened.fitted
+        longer = [] if fitted.layout.factor == 1 else ["--step", str(fitted.panel.step), "--resample", "mean"]
+        return [*self.options, *longer]
+
+    @property
+    def _past_options(self) -> list[str]:
+        return [] if self.until is None else ["--until", self.until]
+
+    def commands(self, data: str, folder: str) -> tuple[str, ...]:
+        """The commands that use the files of a folder: release, report."""
+        states = f"{folder}/discretiser.json"
+        release = ["csdp", "release", data, *self._reading_options, *self._past_options]
+        release += ["--discretiser", states, "--plan", f"{folder}/plan.json", *self._place()]
+        return (shlex.join(release), self._report(data, states))
+
+    def _place(self) -> list[str]:
+        limits = ["--budget", f"{self.budget:g}", "--event-limit", f"{self.event_limit:g}"]
+        place = ["--dataset", "NAME", "--ledger", "ledger.db"]
+        unchecked = [] if self.plan.verdict.reliable else ["--model-unchecked"]
+        return [*limits, *place, *unchecked, "--on-refusal", "skip", "-o", "released.csv"]
+
+    def _report(self, data: str, states: str) -> str:
+        words = ["csdp", "report", "ledger.db", "--dataset", "NAME", "--data", data, *self._reading_options]
+        return shlex.join([*words, "--discretiser", states, "-o", "report"])
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write discretiser, chain and plan, with what settings around it would achieve."""
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / name for name in ("discretiser.json", "chain.json", "plan.json")]
+        self.discretiser.save(paths[0])
+        save_model(self.certified.chain, paths[1])
+        frontier = plan_frontier(self.plan, about=self.about)
+        PlanFile(self.plan, self.about, self.certified.estimator, self.discretiser, frontier).save(paths[2])
+        return paths
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """Useful plans, the best first, and the reason for each choice of the best.
+
+    `tried`: settings that were looked at. `interrupted`: whether the search was ended by hand.
+    """
+
+    plans: tuple[ProposedPlan, ...]
+    budget: float
+    tried: int
+    interrupted: bool
+
+    @property
+    def best(self) -> ProposedPlan:
+        """The plan that is proposed first."""
+        return self.plans[0]
+
+    @property
+    def reasons(self) -> tuple[tuple[str, str, str], ...]:
+        """Of the best plan: what, the choice, why."""
+        best, fitted = self.best, self.best.certified.screened.fitted
+        kind, plan = fitted.kind, self.best.plan
+        noise = f"epsilon_c {plan.epsilon_c:.3g}: leaks at most {with_chance(best.leakage)} in the long run"
+        estimator = best.certified.estimator
+        about = about_words(best.about, plan.max_age)
+        return (
+            (
+                "states",
+                f"{fitted.layout.states} ({fitted.layout.strategy}), step {best.step}",
+                "as useful as any tried",
+            ),
+            (
+                "chain",
+                kind.words,
+                f"gains {kind.gain:.3f} nats a tick on readings set aside (standard error {kind.error:.3f})",
+            ),
+            ("certified for", best.sure, "what the readings leave possible; more with csdp fit --ensemble 20"),
+            ("model", plan.verdict.status, plan.verdict.words),
+            ("query", best.certified.screened.text, "the most useful of those tried"),
+            ("budget", f"{self.budget:g} for the present", "the odds of any present state change by at most e^budget"),
+            ("plan", f"{about}, age {plan.max_age}, {noise}", f"it {best.error.in_words}"),
+            ("event limit", f"{plan.epsilon_c:.3g}", "plain differential privacy of one reading, under any model"),
+            ("missing readings", f"at most {plan.stale_limit} steps older", "so that most ticks can be released"),
+            (
+                "estimate",
+                "by the chain" if estimator is None else f"{estimator.kind}, learned on these readings",
+                "too few complete ticks to learn from" if estimator is None else estimator.in_words,
+            ),
+        )
+
+    def save(self, folder: Path, *, data: str) -> list[Path]:
+        """Write every plan to a folder of its own, 1 the best, and the commands to run next."""
+        paths = [path for n, plan in enumerate(self.plans, 1) for path in plan.save(folder / str(n))]
+        paths.append(folder / "next.txt")
+        commands = self.best.commands(data, f"{folder}/1")
+        paths[-1].write_text("\n".join(commands) + "\n", encoding="utf-8")
+        return paths
+
+
+def suggest(
+    data: Any,
+    *,
+    budget: float = 1.0,
+    event_limit: float = EVENT_LIMIT,
+    query: str | None = None,
+    about: About | None = None,
+    of: ReadingRange | None = None,
+    fixed_step: bool = False,
+    seconds: float = SECONDS,
+    public: bool = False,
+    until: str | int | None = None,
+    options: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Suggestion:
+    """Search for useful plans for readings: step, states, kind of chain, query, age and noise within a budget.
+
+    Kinds of chain (independent, by the clock, a hidden environment, coupled; forward, backward) are chosen by how well
+    they explain readings that were set aside. Usefulness is measured on the readings; leakage is certified for a
+    release at every tick, in the long run. NotUsefulError, with what would help, where no plan is useful.
+
+    The proposal is derived from the readings, so they must be public: all of them, or those before `until`.
+
+    Args:
+        data: a file, a frame, an array, or `Readings`.
+        budget: largest leakage of the present.
+        event_limit: largest epsilon_c.
+        query: the text of the query; by default mean, max, and with several states a count and a histogram.
+        about: "now" or "then"; by default both.
+        of: the range of the readings, if it is known without them: means of readings are then proposed.
+        fixed_step: keep the step of the readings; by default longer ones are tried.
+        seconds: after about which the best so far is kept; an interrupt (Ctrl-C) keeps it as well.
+        public: declares that the readings are public, which they must be.
+        until: use only ticks that are over at this time, the public past; the commands release what follows.
+        options: of the command line, with which the readings are read; the commands repeat them.
+        progress: called with (what is tried, done, total).
+
+    >>> from csdp import CoupledChain
+    >>> states = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]]).simulate(600, seed=1)
+    >>> proposal = suggest(states.astype(float), query="mean", public=True, fixed_step=True)
+    >>> proposal.best.leakage <= 1.0, proposal.best.error.usefulness > 0.05, proposal.best.plan.model.sequences
+    (True, True, 2)
+    """
+    if not public:
+        raise InputError(
+            "data: not declared public, and a proposal made from private readings would reveal them without limit. "
+            "Declare what is public (public=True), or an older part of them (with until=), and release what follows"
+        )
+    for name, number in (("budget", budget), ("event_limit", event_limit), ("seconds", seconds)):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < float("inf"):
+            raise InputError(f"{name}: {number!r} given; a positive number expected")
+    if about not in {None, "now", "then"}:
+        raise InputError(f"about: {about!r} given; 'now' or 'then', or leave it out for both")
+    readings = data if isinstance(data, Readings) else read_readings(data)
+    zone = data.timezone if isinstance(data, InputSpec) else None
+
+    def take_past(every: Readings) -> Readings:
+        return every if until is None else every.split(until, timezone=zone)[0]
+
+    ticks = len(take_past(readings))
+    if ticks < FEWEST_TICKS:
+        raise InputError(f"data: {ticks} ticks; at least {FEWEST_TICKS} are needed to propose anything")
+
+    def report(what: str, share: float) -> None:
+        if progress is not None:
+            progress(what, min(100, round(100 * share)), 100)
+
+    search = PlanSearch(
+        readings,
+        budget=float(budget),
+        event_limit=float(event_limit),
+        queries=partial(_queries, query, of, len(readings.names)),
+        abouts=("now", "then") if about is None else (about,),
+        factors=FACTORS[:1] if fixed_step else FACTORS,
+        seconds=float(seconds),
+        report=report,
+        take_past=take_past,
+    )
+    search.run()
+    if not search.certified:
+        raise _not_useful(search)
+    ends = None if until is None else str(until)
+    plans = tuple(
+        ProposedPlan(one, float(budget), float(event_limit), tuple(options), ends) for one in search.certified
+    )
+    return Suggestion(plans, float(budget), search.tried, search.interrupted)
+
+
+def _queries(given: str | None, of: ReadingRange | None, sequences: int, states: int) -> Sequence[tuple[str, Query]]:
+    """The queries to try for a number of states; of readings first, where their range is known."""
+    texts = [given] if given is not None else ["mean", *(["max"] if sequences > 1 else [])]
+    if given is None and states > 2:
+        texts += [f"count:{states - 1}", "histogram"]
+    made: list[tuple[str, Query]] = []
+    if of is not None:
+        try:
+            ranged = with_readings(texts[0], of)
+            made.append((getattr(ranged, "text", texts[0]), ranged))
+        except InputError:
+            if given is not None:
+                raise
+    return [*made, *((text, parse_query(text)) for text in texts)]
+
+
+def _not_useful(search: PlanSearch) -> NotUsefulError:
+    """The error that says what would help, computed where that is quick."""
+    best = min(search.screened, key=lambda one: one.order, default=None)
+    helps: list[str] = []
+    if best is not None and best.about == "now":
+        for factor in _MORE:
+            budget = search.budget * factor
+            try:
+                wider = search.screen_now(best.fitted, best.text, best.query, {}, budget=budget)
+            except CsdpError:
+                break
+            if wider is not None and wider.usefulness >= USEFUL:
+                helps.append(f"a budget of {budget:g}, with which about {100 * wider.usefulness:.0f} % are removed")
+                break
+    if search.event_limit < EVENT_LIMIT:
+        helps.append("a larger --event-limit")
+    if "then" not in search.abouts:
+        helps.append("numbers about the time of the readings (--about then)")
+    helps += ["more sequences in one answer", "longer readings", "a longer --step with --resample mean"]
+    usefulness = 0.0 if best is None else best.usefulness
+    outcome = (
+        f"the best removes {100 * max(usefulness, 0.0):.2g} % of the squared error of guessing the usual value"
+        if best is not None
+        else f"none keeps the budget within {LONGEST_DELAY} ticks of delay"
+    )
+    return NotUsefulError(
+        f"no useful plan with a budget of {search.budget:g}: of {search.tried} settings {outcome}, less than "
+        f"{100 * USEFUL:g} %. What would help: {'; '.join(helps)}",
+        usefulness=usefulness,
+        helps=tuple(helps),
+    )
