@@ -54,7 +54,7 @@ def _compare(name: str, where: str, bare: Callable[[], float], seconds: float) -
                 nonlocal tick
                 wanted = [Request(tick + k, "mean") for k in range(size)]
                 tick += size
-                answers = ledger.reserve("d", wanted, _admit, plan_digest="p", durable=False)
+                answers = ledger.reserve("d", wanted, _admit, plan_digest="p")
                 held = [one for one in answers if isinstance(one, Reserved)]
                 ledger.commit_many([(one, {"value": 0.5}) for one in held])
                 return size

@@ -1,4 +1,4 @@
-"""Own data: from a file to a report, suggestions, a first plan, questions of the dashboard; seconds, and as ratios to a
+"""Own data: from a file to a report, suggestions, a first plan, the frontier of a plan; seconds, and as ratios to a
 product of two matrices.
 
 Readings of 12, 3 and 200 sequences follow a common signal, one of their own, and the time of day. The files are those
@@ -22,8 +22,8 @@ import numpy as np
 import csdp
 from bench.record import Record, matrix_seconds, measure, scaled_size
 from csdp.errors import NotUsefulError
-from csdp.report.suggestion import suggest
-from csdp.service.solver import WhatIf
+from csdp.planning import plan_frontier
+from csdp.planning.suggest import suggest
 
 SIZES = ((12, 6060), (3, 2000), (200, 1440))
 SECONDS = 20.0
@@ -76,7 +76,7 @@ def follow_file(name: str, seconds: float) -> Callable[[], object]:
 
 
 def plan_in_use() -> csdp.Plan:
-    """Return the plan of a small system whose settings are changed a little."""
+    """Return the plan of a small system with a frontier."""
     chain = csdp.CoupledChain(np.full((3, 3), 0.1) + 0.7 * np.eye(3), [[0.8, 0.2], [0.3, 0.7]])
     return csdp.Plan(chain, csdp.Mean(), 2, 0.5)
 
@@ -92,9 +92,5 @@ def run(scale: float = 1.0) -> list[Record]:
     works["a first useful plan, 12 sequences"] = suggest_plans(12, scaled_size(6060, scale, 200), 0.1)
     for name in ("sensors.csv", "patients.txt", "meters.csv"):
         works[f"{name}: open, suggest, release, report"] = follow_file(name, seconds)
-    used = WhatIf(plan_in_use())
-    used.answer(2, 0.5, "continual")
-    works["what-if, settings near those in use"] = lambda: used.answer(2, 0.55, "continual")
-    works["what-if, another age"] = lambda: used.answer(3, 0.5, "continual")
-    works["frontier"] = lambda: used.frontier("continual")
+    works["frontier of a plan"] = lambda: plan_frontier(plan_in_use())
     return [measure(case, against, work, unit) for case, work in works.items()]

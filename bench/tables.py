@@ -57,14 +57,14 @@ def released(path: Path, plan: Any, folder: str, name: str) -> tuple[float, int]
     import numpy as np
 
     from csdp import Panel, Publisher
-    from csdp.tables import EngineSource, open_table
+    from csdp.tables import open_table
 
     model = plan.model
     with Publisher(plan, dataset=name, ledger=f"{folder}/ledger.db") as publisher:
         publisher.publish(Panel.from_states(np.zeros((AGE + 1, model.sequences), np.int8), names=model.names))
         start = time.perf_counter()
-        with open_table(path, names=model.names, values=model.values, memory_limit=MEMORY) as table:
-            batch = publisher.publish(EngineSource(table, plan))
+        with open_table(path, plan, memory_limit=MEMORY) as table:
+            batch = publisher.publish(table)
         return time.perf_counter() - start, len(batch)
 
 
@@ -124,16 +124,14 @@ def peak(sequences: int, ticks: int) -> Record:
 
 def _peak_here(path: str, sequences: int) -> None:
     """In the child: before and after a survey with DuckDB and one answer for every tick."""
-    from csdp.tables import EngineSource, open_table
+    from csdp.tables import open_table
 
     plan = make_plan(sequences)
-    model = plan.model
     _ = plan.step, plan.divisor
     before = peak_mb()
-    with open_table(path, names=model.names, values=model.values, memory_limit="1GB", threads=2) as table:
-        source = EngineSource(table, plan)
-        ready = [tick for tick, _, reason in source.availability(plan) if not reason]
-        source.answers(plan, ready)
+    with open_table(path, plan, memory_limit="1GB", threads=2) as table:
+        ready = [tick for tick, _, reason in table.availability(plan) if not reason]
+        table.answers(plan, ready)
     after = peak_mb()
     print(json.dumps({"before_mb": round(before), "peak_mb": round(after), "grown_mb": round(after - before)}))
 
@@ -185,7 +183,7 @@ def on_spark(sequences: int, ticks: int) -> Record:
     """The same aggregates from Spark local[2] and DuckDB."""
     import numpy as np
 
-    from csdp.tables import EngineSource, open_table
+    from csdp.tables import open_table
 
     plan = make_plan(sequences)
     answers, seconds = {}, {}
@@ -194,13 +192,10 @@ def on_spark(sequences: int, ticks: int) -> Record:
         make_table(path, sequences, ticks)
         for engine in ("duckdb", "spark"):
             master = "local[2]" if engine == "spark" else None
-            with open_table(
-                path, names=plan.model.names, values=plan.model.values, engine=engine, master=master
-            ) as table:
+            with open_table(path, plan, engine=engine, master=master) as table:
                 start = time.perf_counter()
-                source = EngineSource(table, plan)
-                ready = [tick for tick, _, reason in source.availability(plan) if not reason]
-                answers[engine] = source.answers(plan, ready)
+                ready = [tick for tick, _, reason in table.availability(plan) if not reason]
+                answers[engine] = table.answers(plan, ready)
                 seconds[engine] = time.perf_counter() - start
     same = bool(np.array_equal(answers["duckdb"], answers["spark"]))
     case = f"spark local[2], first use, {sequences * ticks:,} rows"

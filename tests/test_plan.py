@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pickle
 
 import numpy as np
 import pytest
 
 from csdp import Count, CoupledChain, Custom, Family, Histogram, Identity, JointChain, Linear, Max, Mean, Sum
 from csdp.errors import InputError, TooLargeError
-from csdp.groups import PerGroup
 from csdp.plan import ALGORITHM, EXACT_STEPS, Plan
+from csdp.query import PerGroup
 from csdp.schedule import Schedule
 
 CHAIN = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -52,7 +51,7 @@ def test_every_part_of_the_content_changes_the_digest() -> None:
         Plan(CHAIN, Linear([1.0, 0.5 + 2**-19]), 2, 1.0),
         Plan(CHAIN, Custom(lambda v: v.sum(), name="f"), 2, 1.0),
         Plan(CHAIN, Custom(lambda v: v.max(), name="f"), 2, 1.0),
-        Plan(CHAIN, Custom(lambda v: v.sum(), 5.0, name="f"), 2, 1.0),
+        Plan(CHAIN, Custom(np.ones((CHAIN.sequences, 1)) * np.arange(CHAIN.states) ** 2, name="f"), 2, 1.0),
         Plan(WIDE, Linear([1.0] * 12), 2, 1.0),
         Plan(WIDE, Linear([1.0] * 11 + [2.0]), 2, 1.0),
         Plan(CHAIN, Mean(), 2, 1.0, schedule=Schedule((1.0, 0.5))),
@@ -66,26 +65,6 @@ def test_every_part_of_the_content_changes_the_digest() -> None:
     assert ALGORITHM in {json.loads(json.dumps(plan.record()))["algorithm"] for plan in plans}
 
 
-def test_a_large_custom_query_is_told_apart_without_enumeration() -> None:
-    big = CoupledChain(np.eye(20), [[0.7, 0.3], [0.3, 0.7]])
-    first, second = (Plan(big, Custom(f, 1.0, name="f"), 1, 1.0, bound="lineage") for f in (np.sum, np.max))
-    assert first.digest != second.digest
-
-
-def test_what_a_function_declares_of_a_component_is_part_of_its_digest() -> None:
-    """Sensitivities to three records were not: 3.00 and 2.00 were certified under one digest."""
-    coupling = np.kron(np.eye(7), np.full((3, 3), 1 / 3))[:20, :20]
-    coupling[18:, 18:] = 0.5
-    big = CoupledChain(coupling, [[0.7, 0.3], [0.3, 0.7]])
-    plans = [
-        Plan(big, Custom(lambda v: v[:2].sum(), lambda k, least=least: least if k == 3 else float(k), name="f"), 0, 1.0)
-        for least in (2.0, 3.0)
-    ]
-    first, second = (plan.one_release(bound="group").epsilon for plan in plans)
-    assert second > first + 0.9
-    assert plans[0].digest != plans[1].digest
-
-
 def test_outputs_are_named_after_the_sequences_of_the_plan_that_they_belong_to() -> None:
     """A query of another plan kept its names: each sequence was published under the name of the other."""
     named = [CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]], names=names) for names in ("ab", "ba")]
@@ -93,8 +72,6 @@ def test_outputs_are_named_after_the_sequences_of_the_plan_that_they_belong_to()
     for again in (dataclasses.replace(first, chain=named[1]), Plan(named[1], first.query, ages=1, epsilon_c=1.0)):
         assert again == second
         assert again.query.outputs == ("b", "a")
-    with pytest.raises(InputError, match="verified for other values or names; give the query itself"):
-        Plan(named[1], pickle.loads(pickle.dumps(first.query)), ages=1, epsilon_c=1.0)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +136,7 @@ def test_a_damaged_part_is_refused(changed: dict[str, object], message: str) -> 
 def test_a_custom_query_is_recorded_but_not_written() -> None:
     plan = Plan(CHAIN, Custom(lambda v: v.sum(), name="mine"), 1, 1.0)
     assert plan.record()["query"] == "mine"
-    with pytest.raises(InputError, match="Python function"):
+    with pytest.raises(InputError, match="cannot be written as JSON"):
         plan.to_json()
 
 

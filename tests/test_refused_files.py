@@ -13,8 +13,8 @@ from csdp import CoupledChain, EnvironmentChain, Ledger, Mean, Plan, Publisher, 
 from csdp.errors import CsdpError, InputError, LedgerTermsError
 from csdp.ledger import Admission, Charge, DatasetState
 from csdp.publisher import Standing
-from csdp.queries import parse_query
-from csdp.report.reports import report_ledger
+from csdp.query import parse_query
+from csdp.report.page import report_ledger
 from csdp.stream.from_spec import make_plan
 from csdp.stream.spec import read_spec
 
@@ -141,7 +141,7 @@ def test_a_ledger(tmp_path: Path, text: str, plan: Plan, words: str, changed: bo
         with pytest.raises(LedgerTermsError, match=words):
             Standing(ledger, "d", plan=plan)
         told = replay(ledger, dataset="d", plans=[])
-        assert any(words.split(";", maxsplit=1)[0] in note for note in told.notes)
+        assert any(words.split(";", maxsplit=1)[0] in finding.what for finding in told.findings)
         assert not any(told.charges.values())  # also those under the plan after it, whose history is not known
     with pytest.raises(CsdpError, match=words):
         report_ledger(where, tmp_path / "report", dataset="d", version="0")

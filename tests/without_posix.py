@@ -28,7 +28,6 @@ chain simulate chain.json --steps 50 --seed 1 -o readings.csv
 fit readings.csv --public -o fitted.json
 plan chain.json --budget 0.5 --continual --min-age 1 --max-age 1 --anyway -o plan.json
 release readings.csv --plan plan.json --dataset a --ledger ledger.db --budget 0.5 --anyway -o a.csv
-release readings.csv --plan plan.json --dataset b --ledger ledger.db --budget 0.5 --anyway --engine duckdb -o b.csv
 ledger verify ledger.db
 doctor
 """

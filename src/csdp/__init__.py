@@ -9,21 +9,19 @@ from csdp.bounds.paper import aged_correlation, bounded_aged_correlation, cmc_le
 from csdp.bounds.result import Leakage
 from csdp.chain import CoupledChain, EnvironmentChain, Family, FitRecord, InfluenceFamily, JointChain
 from csdp.fitting.fit import fit
-from csdp.groups import PerGroup
-from csdp.queries import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, Query, Sum
-from csdp.reading_range import ReadingRange
+from csdp.query import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, PerGroup, Sum
+from csdp.query_table import Query
+from csdp.readings import ReadingRange
 
 if _typing.TYPE_CHECKING:
     from csdp.accountant import Accountant
     from csdp.accountant.distances import DistanceTable, leakage_by_distance
-    from csdp.accountant.inside_states import reading_leakage
     from csdp.auditing.attacker import Attack, attack
     from csdp.auditing.replay import Replay, replay
     from csdp.estimate import LearnedEstimator, learn_estimator, mse
+    from csdp.fitting.checks import FitQuality, check_model, fit_quality
     from csdp.fitting.drift import Drift, DriftCheck, drift
     from csdp.fitting.emissions import ReadingsCheck, check_readings
-    from csdp.fitting.evidence import check_model
-    from csdp.fitting.quality import FitQuality, fit_quality
     from csdp.ledger import Ledger
     from csdp.panel import (
         Discretiser,
@@ -111,7 +109,6 @@ __all__ = [
     "plan_estimator",
     "read_panel",
     "read_readings",
-    "reading_leakage",
     "replay",
     "smooth_releases",
 ]
@@ -125,7 +122,7 @@ _LATER = {
     "leakage_by_distance": "csdp.accountant.distances",
     "Drift": "csdp.fitting.drift",
     "DriftCheck": "csdp.fitting.drift",
-    "FitQuality": "csdp.fitting.quality",
+    "FitQuality": "csdp.fitting.checks",
     "FoundInput": "csdp.panel",
     "InputSpec": "csdp.panel",
     "LearnedEstimator": "csdp.estimate",
@@ -138,7 +135,7 @@ _LATER = {
     "Release": "csdp.publisher",
     "Replay": "csdp.auditing.replay",
     "Skipped": "csdp.publisher",
-    "check_model": "csdp.fitting.evidence",
+    "check_model": "csdp.fitting.checks",
     "check_readings": "csdp.fitting.emissions",
     "attack": "csdp.auditing.attacker",
     "drift": "csdp.fitting.drift",
@@ -147,7 +144,7 @@ _LATER = {
     "dynamic_plan": "csdp.planning",
     "find_input": "csdp.panel",
     "find_plan": "csdp.planning",
-    "fit_quality": "csdp.fitting.quality",
+    "fit_quality": "csdp.fitting.checks",
     "frontier": "csdp.planning",
     "learn_estimator": "csdp.estimate",
     "learn_from_past": "csdp.publisher",
@@ -156,7 +153,6 @@ _LATER = {
     "smooth_releases": "csdp.publisher",
     "read_panel": "csdp.panel",
     "read_readings": "csdp.panel",
-    "reading_leakage": "csdp.accountant.inside_states",
     "replay": "csdp.auditing.replay",
 }
 
@@ -166,7 +162,6 @@ _ROOMS = (
     "auditing",
     "bounds",
     "chain",
-    "computation",
     "datasets",
     "estimate",
     "fitting",

@@ -30,7 +30,7 @@ ALL = dict(commands(typer.main.get_command(app)))
 
 def test_the_commands():
     leaves = {" ".join(path) for path, command in ALL.items() if not hasattr(command, "commands")}
-    ledger = {f"ledger {name}" for name in ("show", "verify", "export", "migrate")}
+    ledger = {f"ledger {name}" for name in ("show", "verify", "export")}
     ledger |= {"init", "doctor", "stream", "serve", "key new", "key list", "key remove"}
     chains = {"chain new", "chain show", "chain simulate"}
     data = {"open", "suggest", "fit", "report"}

@@ -55,14 +55,13 @@ class TestNew:
         chain = made(run, "--states", "3", "--p", "0.5")
         assert chain.kernel().tolist() == [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
 
-    def test_values_names_and_initial(self, run):
+    def test_values_and_names(self, run):
         chain = made(
             run, "-s", "2", "--self-coupling", "0.75", "--p", "0.3",
-            "--values", "0,2.5", "--names", "hall, kitchen", "--initial", "[[1,0],[0.5,0.5]]",
+            "--values", "0,2.5", "--names", "hall, kitchen",
         )  # fmt: skip
         assert chain.values.tolist() == [0.0, 2.5]
         assert chain.names == ("hall", "kitchen")
-        assert chain.initial.tolist() == [[1, 0], [0.5, 0.5]]
 
     def test_values_and_names_as_json(self, run):
         options = ("--values", "[[0,1],[0,2]]", "--names", '["a, b", "c"]')
@@ -109,7 +108,6 @@ class TestNew:
             (["--p", "0.3", "--values", "a,b"], "values: a,b: no such file"),
             (["--p", "0.3", "--names", "a,b"], "names: 2 given for 1"),
             (["--p", "0.3", "--names", "[1]"], "JSON list of strings"),
-            (["--p", "0.3", "--initial", "[0.5]"], "initial: shape"),
         ],
     )
     def test_bad_input_is_one_line(self, fails, args, message):
@@ -200,7 +198,7 @@ class TestSimulate:
 
     def test_several_stationary_laws(self, fails, write):
         chain = CoupledChain([[1.0]], [[1, 0], [0, 1]])
-        assert "--initial" in fails("chain", "simulate", write(chain.to_dict()), "--steps", "5")
+        assert "several stationary laws" in fails("chain", "simulate", write(chain.to_dict()), "--steps", "5")
 
 
 class TestFiles:

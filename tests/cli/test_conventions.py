@@ -50,8 +50,6 @@ MEANT = {
     "--until": "of the readings of a fit; of those of --past",
     "--names": "given to a chain that is made; chosen among those of readings",
     "--direction": "given for a chain that is made; chosen by the data where one is fitted",
-    "--confidence": "of a lower bound that an audit finds; of the limits that a fit leaves",
-    "--workers": "processes of a computation, or of a service",
 }
 #: One name for one thing: what an option of this name takes, wherever it is.
 MEANINGS = {
@@ -163,7 +161,6 @@ class TestJson:
         assert content["certificate"] == json.loads((tmp_path / content["certificate_file"]).read_text())
         again = json.loads(run("release", "readings.csv", *arguments, "-o", "out.csv", "--format", "json").stdout)
         assert (again["published"], again["charged_now"]) == (18, 0)
-        assert json.loads(run("ledger", "migrate", "ledger.db", "--format", "json").stdout) == {"done": []}
 
 
 class TestTerminals:

@@ -52,12 +52,10 @@ def test_a_discretiser_of_its_own_and_another_method(run, readings, tmp_path):
     states = tmp_path / "d.json"
     run("fit", readings, "--public", "--edges", "25", "--bounds", "0,50", "--ensemble", "0", "-o", tmp_path / "a.json",
         "-d", states)  # fmt: skip
-    again = ["--discretiser", str(states), "--method", "counts", "--neighbours", "0", "--smoothing", "1"]
+    again = ["--discretiser", str(states), "--method", "joint"]
     run("fit", readings, "--public", *again, "--ensemble", "0", "-o", tmp_path / "b.json")
     chain = load_model(tmp_path / "b.json")
-    assert chain.fitted.method == "counts"
-    assert chain.fitted.smoothing == 1
-    assert len(chain.components()) == 2
+    assert chain.fitted.method == "joint"
     assert not (tmp_path / "b.discretiser.json").exists()
 
 
@@ -128,7 +126,7 @@ def test_words_are_states_and_stay_words(run, fails, tmp_path):
     moves = np.random.default_rng(1).integers(3, size=(300, 2)) * (np.random.default_rng(2).random((300, 2)) < 0.2)
     rows = words[np.cumsum(moves, axis=0) % 3]
     path.write_text("time,a,b\n" + "".join(f"{t},{a},{b}\n" for t, (a, b) in enumerate(rows)))
-    fit = ("fit", path, "--ensemble", "0", "--method", "ching", "-o", chain, "--categories")
+    fit = ("fit", path, "--ensemble", "0", "-o", chain, "--categories")
     run(*fit, "low,mid,high", "--epsilon", "5")  # declared: nothing of the states comes from private readings
     known = Discretiser.load(tmp_path / "c.discretiser.json")
     assert (known.categories, known.source) == (("low", "mid", "high"), "declared")
@@ -148,28 +146,6 @@ def test_movement_within_a_step_shows_both_leakages(run, tmp_path):
     path = table(tmp_path / "r.csv", np.cumsum(flips, axis=0) % 2)
     result = run("fit", path, "--public", "--strategy", "categories", "--ensemble", "0", "-o", tmp_path / "c.json")
     assert "under a joint chain" in result.stdout
-
-
-@pytest.mark.parametrize("method", ["ching", "moments"])
-def test_pairs_counted_by_an_engine(run, fails, tmp_path, method):
-    states = TRUE.simulate(3000, seed=5)
-    path = tmp_path / "states.csv"
-    path.write_text("time,ward A,ward B\n" + "".join(f"{t},{a},{b}\n" for t, (a, b) in enumerate(states)))
-    out = ["--states", "2", "--engine", "duckdb", "-o", str(tmp_path / "c.json")]
-    result = run("fit", path, "--public", "--method", method, *out)
-    chain = load_model(tmp_path / "c.json")
-    assert chain.fitted.method == method
-    if method == "moments":
-        assert abs(chain.kernel() - TRUE.kernel()).max() < 0.1
-    assert "needs the readings in memory" in fails("fit", path, "--public", *out)
-    assert "From pair counts alone" in result.stdout
-    assert "for public readings only" in fails("fit", path, "--method", method, "--epsilon", "1", *out)
-    # The public past is all that --until declares public: it must not be passed over.
-    for name, value in (("--until", "500"), ("--edges", "0.5")):
-        wrong = fails("fit", path, "--public", "--method", method, name, value, *out)
-        assert f"{name} needs the readings in memory" in wrong
-    wrong = fails("fit", path, "--public", "--method", method, "--step", "5min", *out)
-    assert "give a whole number in their unit" in wrong
 
 
 def test_bad_input_is_one_line(fails, readings, tmp_path):

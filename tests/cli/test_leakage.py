@@ -30,7 +30,7 @@ class TestJson:
     def test_all_bounds_as_the_library_gives_them(self, run, paper):
         answer = asked(run, paper, "--query", "mean", "--age", "2", "--epsilon-c", "1")
         expected = leakage_table(PAPER, Mean(), ages=2, epsilon_c=1.0)
-        assert list(answer["bounds"]) == [bound for bound in BOUNDS if bound not in {"influence", "spectral"}]
+        assert list(answer["bounds"]) == [bound for bound in BOUNDS if bound != "influence"]
         for row in expected.rows:
             assert answer["bounds"][row.bound]["epsilon"] == row.epsilon
             assert answer["bounds"][row.bound]["sound"] is (row.bound not in UNSOUND)
@@ -149,8 +149,8 @@ class TestTable:
         (["--ages", "1,2,3", "--epsilon-c", "1"], "3 given for 2 sequences"),
         (["--ages", "", "--epsilon-c", "1"], "whole numbers separated by commas"),
         (["--age", "99999999", "--epsilon-c", "1"], "at most 1,000,000"),
-        (["--age", "1", "--epsilon-c", "0"], "must be positive"),
-        (["--age", "1", "--epsilon-c", "-1"], "must be positive"),
+        (["--age", "1", "--epsilon-c", "0"], "a finite number above 0 is allowed"),
+        (["--age", "1", "--epsilon-c", "-1"], "a finite number above 0 is allowed"),
         (["--age", "1", "--epsilon-c", "nan"], "epsilon"),
         (["--age", "1", "--epsilon-c", "inf"], "epsilon"),
         (["--age", "1", "--epsilon-c", "x"], "--epsilon-c"),

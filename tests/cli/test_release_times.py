@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import time
-from datetime import UTC, datetime
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from csdp import Ledger, Mean, Plan, Publisher
 from csdp.chain.files import load_model
 from csdp.errors import InputError
 from csdp.panel import read_panel
-from csdp.tables import EngineSource, open_table
+from csdp.tables import open_table
 
 STEP, AGE = 60, 5
 ENGINES = ("memory", "duckdb")
@@ -23,11 +24,10 @@ ENGINES = ("memory", "duckdb")
 def readings(tmp_path):
     """Honest readings up to now, then a row from the future."""
     now = int(time.time()) // STEP * STEP
-    path = tmp_path / "readings.csv"
-    with path.open("w", newline="") as file:
-        rows = [now - STEP * age for age in range(20, -1, -1)] + [now + STEP * AGE]
-        stamps = [datetime.fromtimestamp(row, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for row in rows]
-        csv.writer(file).writerows([("time", "x1", "x2"), *((stamp, k % 2, 1) for k, stamp in enumerate(stamps))])
+    path = tmp_path / "readings.parquet"
+    times = np.array([now - STEP * age for age in range(20, -1, -1)] + [now + STEP * AGE])
+    columns = {"x1": np.arange(times.size) % 2, "x2": np.ones(times.size)}
+    pq.write_table(pa.table({"time": times.astype("datetime64[s]"), **columns}), path)
     return path
 
 
@@ -85,11 +85,7 @@ def test_numbers_are_what_they_say(run, paper, tmp_path):
 def test_in_python_somebody_has_to_say_what_times_are(paper, readings, tmp_path, engine):
     model = load_model(paper)
     plan = Plan(model, Mean(), AGE, 1.0, stale_limit=30)
-    if engine == "memory":
-        source = read_panel(readings, values=model.value_table)
-    else:
-        table = open_table(readings, names=model.names, values=model.values, engine="duckdb")
-        source = EngineSource(table, plan)
+    source = read_panel(readings, values=model.value_table) if engine == "memory" else open_table(readings, plan)
     with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db", time_step=STEP) as publisher:
         with pytest.raises(InputError, match="newest timestamps lie beyond the wall clock"):
             publisher.publish(source)

@@ -9,7 +9,7 @@ import pytest
 
 from csdp import CoupledChain, Histogram, Identity, Linear, Mean, Sum, fran
 from csdp.auditing.audit import plan_mechanism
-from csdp.noise import Randomness, indexed_noise, two_sided_geometric
+from csdp.noise import Randomness, two_sided_geometric
 from csdp.plan import Plan
 
 from statistical.low_bits import low_bits  # isort: skip
@@ -55,15 +55,6 @@ def test_our_integers_pass(scale, step):
 
     result = low_bits(ours, epsilon=1 / scale, samples=100_000, seed=3)
     assert not result.violated
-
-
-def test_noise_by_key_and_index_passes():
-    """What workers draw that share a key."""
-
-    def ours(exact, generator):
-        return exact + indexed_noise(Fraction(1024), np.arange(exact.size), generator.bytes(32)) / 1024
-
-    assert not low_bits(ours, epsilon=1.0, samples=100_000, seed=6).violated
 
 
 @pytest.mark.parametrize(

@@ -82,14 +82,6 @@ def new(
     names: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Names of the sequences.", show_default="x1,x2,...")
     ] = None,
-    initial: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JSON|FILE",
-            help="Probabilities of the oldest snapshot: joint, or one row per sequence.",
-            show_default="the stationary distribution",
-        ),
-    ] = None,
     direction: Annotated[
         Literal["forward", "backward"],
         typer.Option(
@@ -113,7 +105,6 @@ def new(
         _transitions(states, p, q, transitions),
         values=None if values is None else options.parse_numbers("values", values),
         names=None if names is None else options.parse_names(names),
-        initial=None if initial is None else options.parse_json_or_file("initial", initial),
         direction=direction,
     )
     for what, requested, actual in (("sequences", sequences, model.sequences), ("states", states, model.states)):

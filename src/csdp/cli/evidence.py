@@ -140,8 +140,7 @@ def audit(
             progress=progress,
         )
     if figure is not None:
-        from csdp.report.audit_figures import audit_figure
-        from csdp.report.figures import save_figure
+        from csdp.report.figures import audit_figure, save_figure
 
         save_figure(audit_figure({mechanism or "our noise": result}), figure)
     if form == "json":
@@ -266,7 +265,7 @@ def report(
     """
     from csdp.ledger import Ledger
     from csdp.plan import Plan
-    from csdp.report.reports import report_ledger
+    from csdp.report.page import report_ledger
 
     panel: Panel | None = None
     readings: Readings | None = None
@@ -279,18 +278,16 @@ def report(
         if panel.readings is not None and located.categories is None:
             readings = Readings(panel.names, panel.ticks, panel.times, panel.readings, panel.step)
         unit = located.value or ", ".join(model.names if readings is not None and len(model.names) <= 3 else ())
-    with progress_bar() as progress:
-        result = report_ledger(
-            ledger,
-            output,
-            dataset=dataset,
-            version=csdp.__version__,
-            panel=panel,
-            readings=readings,
-            unit=unit,
-            timezone=reading.timezone if located is None else located.timezone,
-            progress=progress,
-        )
+    result = report_ledger(
+        ledger,
+        output,
+        dataset=dataset,
+        version=csdp.__version__,
+        panel=panel,
+        readings=readings,
+        unit=unit,
+        timezone=reading.timezone if located is None else located.timezone,
+    )
     if form == "json":
         print_json({"files": written_files(result.files), "certificate": result.certificate.to_dict()})
         return
@@ -342,7 +339,7 @@ def demo(
     if live:
         _demonstrate_live(output, form, port=port, speed=speed, browser=browser)
         return
-    from csdp.report.flights_page import lead, run_flights_demo
+    from csdp.demo.page import lead, run_flights_demo
 
     with progress_bar() as progress:
         result = run_flights_demo(output or "demo-out", version=csdp.__version__, progress=progress)
@@ -351,7 +348,7 @@ def demo(
         certificate = study.now.certificate.to_dict()
         print_json({**study.summary, "files": written_files(result.files), "certificate": certificate})
         return
-    print_lines([study.now.plan.verdict.words, study.data.title, lead(study)])
+    print_lines([study.now.plan.verdict.words, study.data.title, *lead(study)])
     print_guarantees(study.now.certificate)
     print_lines([f"To quote: {study.now.certificate.sentence}"])
     print_written(result.files)
@@ -362,10 +359,10 @@ def _demonstrate_live(output: str | None, form: Format, *, port: int, speed: flo
     if form != "table":
         raise InputError("format: json given with --live; the running service answers in JSON")
     try:
-        from csdp.service.live_demo import run_live_demo
+        from csdp.demo.live import run_live_demo
     except ModuleNotFoundError as error:
         raise InputError(f"the service needs {error.name}: install csdp[service]") from None
-    from csdp.report.flights import FlightsModel, fit_flights, no_progress
+    from csdp.demo.flights import FlightsModel, fit_flights, no_progress
 
     def fit() -> FlightsModel:
         with progress_bar() as progress:

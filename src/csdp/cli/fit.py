@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +11,7 @@ import typer
 
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import as_text
-from csdp.chain import CoupledChain, EnvironmentChain, FitRecord
+from csdp.chain import EnvironmentChain
 from csdp.chain.files import save_model
 from csdp.cli import options
 from csdp.cli.reading import locate, takes_readings
@@ -24,13 +23,13 @@ from csdp.cli.terminal import (
     progress_bar,
 )
 from csdp.errors import CsdpWarning, InputError
-from csdp.fitting.fit import EnvironmentName, KernelName, Method
+from csdp.fitting.fit import EnvironmentName, Method
 from csdp.fitting.fit import fit as fit_chain
 from csdp.panel import Discretiser, InputSpec, Panel, Readings, read_readings
-from csdp.queries import Mean
+from csdp.query import Mean
 
 if TYPE_CHECKING:
-    from csdp.fitting.quality import FitQuality
+    from csdp.fitting.checks import FitQuality
     from csdp.fitting.sample import Chain
 
 #: Largest number of joint states for which the leakage under a joint chain is computed for comparison.
@@ -81,17 +80,9 @@ def fit(
             show_default="all up to 8 sequences",
         ),
     ] = None,
-    smoothing: Annotated[float, typer.Option(help="Pseudo-count added to every possible transition, 0 or more.")] = 0.5,
     ensemble: Annotated[
         int, typer.Option(help="Number of further plausible chains to keep with the fit, as a family.")
     ] = 20,
-    confidence: Annotated[
-        float,
-        typer.Option(
-            help="Confidence of the limits that are the family of a backward chain with many sequences, instead of "
-            "further chains."
-        ),
-    ] = 0.95,
     direction: Annotated[
         Literal["forward", "backward", "auto"],
         typer.Option(
@@ -102,7 +93,7 @@ def fit(
     environment: Annotated[
         EnvironmentName | None,
         typer.Option(
-            help="Let the chain depend on an environment: a public clock, a hidden one, both, or whichever explains "
+            help="Let the chain depend on an environment: a public clock, a hidden one, or whichever explains "
             "held-out readings better (auto).",
             show_default="none",
         ),
@@ -110,7 +101,7 @@ def fit(
     cycle: Annotated[
         int | None,
         typer.Option(
-            help="Number of ticks after which the clock of --environment clock, both or auto repeats.",
+            help="Number of ticks after which the clock of --environment clock or auto repeats.",
             show_default="times of day",
         ),
     ] = None,
@@ -118,12 +109,6 @@ def fit(
         int | None,
         typer.Option(help="Number of hidden environments.", show_default="chosen on held-out readings"),
     ] = None,
-    kernel: Annotated[
-        KernelName,
-        typer.Option(
-            help="Transition matrices: every cell free, or ordinal with few numbers, for many ordered states."
-        ),
-    ] = "free",
     public: options.Public = False,
     epsilon: Annotated[
         float | None,
@@ -132,7 +117,6 @@ def fit(
     until: Annotated[
         str | None, typer.Option(metavar="TIME", help="Fit only ticks that are over at this time, the public past.")
     ] = None,
-    engine: options.Engine = "memory",
     form: options.FormatOption = "table",
 ) -> None:
     """Fit a chain to readings, and report how well it explains them.
@@ -143,71 +127,55 @@ def fit(
       csdp fit readings.csv --public --strategy categories --environment clock --cycle 2 --ensemble 2 -o clock.json
 
     A fitted chain reveals something about its readings. Fit public readings (--public, --until), or fit with
-    differential privacy (--epsilon); otherwise a warning is printed. With --engine duckdb or spark, cells must be state
-    numbers, and the methods are ching and moments.
+    differential privacy (--epsilon); otherwise a warning is printed.
     """
     target = Path(output)
     if public and epsilon is not None:
         raise InputError("epsilon: given for readings that are declared public; leave out --epsilon or --public")
     with print_warnings():
-        if engine != "memory":
-            in_memory_only = {
-                "--until": until, "--epsilon": epsilon, "--edges": edges, "--bounds": bounds,
-                "--discretiser": discretiser, "--save-discretiser": save_discretiser, "--neighbours": neighbours,
-                "--direction": None if direction == "forward" else direction,
-                "--environment": environment, "--cycle": cycle, "--environments": environments,
-                "--kernel": None if kernel == "free" else kernel,
-            }  # fmt: skip
-            _check_engine_options(engine, method, in_memory_only, public=public)
-            counted = _fit_pair_counts(locate(data, reading), engine, method, states, smoothing)
-            result = FitResult(target, counted, "From pair counts alone: how well it explains the readings is unknown.")
+        spec = locate(data, reading)
+        words = spec.categories if edges is None and strategy in {None, "categories"} else None
+        found = words is not None and spec.categories_from is not None
+        uniform = strategy == "uniform" and bounds is not None
+        declared = edges is not None or (words is not None and not found) or uniform
+        if epsilon is not None and discretiser is None and not declared:
+            raise InputError(
+                "epsilon: states derived from private readings would leak without being charged; declare them with "
+                "--edges, --categories, with --strategy uniform --bounds LOW,HIGH, or with --discretiser"
+            )
+        readings = _read_past(spec, until)
+        if discretiser is not None:
+            mapping = Discretiser.load(discretiser)
         else:
-            spec = locate(data, reading)
-            words = spec.categories if edges is None and strategy in {None, "categories"} else None
-            found = words is not None and spec.categories_from is not None
-            uniform = strategy == "uniform" and bounds is not None
-            declared = edges is not None or (words is not None and not found) or uniform
-            if epsilon is not None and discretiser is None and not declared:
-                raise InputError(
-                    "epsilon: states derived from private readings would leak without being charged; declare them with "
-                    "--edges, --categories, with --strategy uniform --bounds LOW,HIGH, or with --discretiser"
-                )
-            readings = _read_past(spec, until)
-            if discretiser is not None:
-                mapping = Discretiser.load(discretiser)
-            else:
-                mapping = Discretiser.fit(
-                    readings,
-                    states=states,
-                    strategy="edges" if edges is not None else strategy,
-                    edges=None if edges is None else options.parse_numbers("edges", edges),
-                    bounds=None if bounds is None else options.parse_numbers("bounds", bounds),
-                    categories=words,
-                    public=public,
-                )
-                if found:
-                    mapping = replace(mapping, source="public" if public else "private")
-            panel = mapping.apply(readings)
-            with progress_bar() as progress:
-                chain = fit_chain(
-                    panel,
-                    method=method,
-                    neighbours=neighbours,
-                    smoothing=smoothing,
-                    ensemble=ensemble,
-                    confidence=confidence,
-                    public=public,
-                    epsilon=epsilon,
-                    direction=direction,
-                    environment=environment,
-                    cycle=cycle,
-                    environments=environments,
-                    kernel=kernel,
-                    progress=progress or False,
-                )
-            mapping_file = Path(save_discretiser) if save_discretiser else target.with_suffix(".discretiser.json")
-            new = (mapping_file, mapping) if discretiser is None else ()
-            result = FitResult(target, chain, _evaluate(chain, panel, readings), *new)
+            mapping = Discretiser.fit(
+                readings,
+                states=states,
+                strategy="edges" if edges is not None else strategy,
+                edges=None if edges is None else options.parse_numbers("edges", edges),
+                bounds=None if bounds is None else options.parse_numbers("bounds", bounds),
+                categories=words,
+                public=public,
+            )
+            if found:
+                mapping = replace(mapping, source="public" if public else "private")
+        panel = mapping.apply(readings)
+        with progress_bar() as progress:
+            chain = fit_chain(
+                panel,
+                method=method,
+                neighbours=neighbours,
+                ensemble=ensemble,
+                public=public,
+                epsilon=epsilon,
+                direction=direction,
+                environment=environment,
+                cycle=cycle,
+                environments=environments,
+                progress=progress or False,
+            )
+        mapping_file = Path(save_discretiser) if save_discretiser else target.with_suffix(".discretiser.json")
+        new = (mapping_file, mapping) if discretiser is None else ()
+        result = FitResult(target, chain, _evaluate(chain, panel, readings), *new)
         result.save()
     if form == "json":
         print_json(result.to_dict())
@@ -269,7 +237,7 @@ def _read_past(data: InputSpec, until: str | None) -> Readings:
 
 def _evaluate(chain: Chain, panel: Panel, readings: Readings) -> FitEvidence | str:
     """How good the fit is, or why that cannot be said."""
-    from csdp.fitting.quality import fit_quality
+    from csdp.fitting.checks import fit_quality
 
     if chain.fitted is not None and chain.fitted.epsilon is not None:
         return (
@@ -337,55 +305,3 @@ def _print_evidence(evidence: FitEvidence, *, public: bool) -> None:
             "(--method joint).",
             soft_wrap=True,
         )
-
-
-# ---- tables larger than memory -------------------------------------------------------------------------------------
-
-
-def _check_engine_options(engine: str, method: str, in_memory_only: Mapping[str, Any], *, public: bool) -> None:
-    """Refuse what pair counts of an engine cannot do."""
-    if method not in {"ching", "moments"}:
-        raise InputError(
-            f"method: {method!r} needs the readings in memory; with --engine {engine} use ching or moments"
-        )
-    if not public:
-        raise InputError(f"engine {engine}: for public readings only; give --public, or use --engine memory")
-    for name, value in in_memory_only.items():
-        if value is not None:
-            raise InputError(f"engine {engine}: {name} needs the readings in memory; leave it out, or --engine memory")
-
-
-def _fit_pair_counts(data: InputSpec, engine: Any, method: str, states: int, smoothing: float) -> CoupledChain:
-    """Fit a chain to the pair counts of a table that need not fit in memory."""
-    import numpy as np
-
-    from csdp.fitting import pairs
-    from csdp.fitting.methods import make_chain
-    from csdp.fitting.pairs import complete_graph
-    from csdp.fitting.sample import Sample
-    from csdp.panel.grid import tick_seconds
-    from csdp.tables.open import find_table, open_table
-
-    table = find_table(data, ())
-    names = tuple(name for name in table.header if name != table.time)
-    if table.sequence is not None:
-        raise InputError(f"engine {engine}: a wide table expected, with one column for each sequence")
-    graph = complete_graph(len(names))
-    values = np.arange(float(states))
-    edges = np.column_stack([graph.targets, graph.sources])
-    with open_table(data, names=names, values=values, engine=engine) as readings:
-        counts = readings.pair_counts(edges).astype(np.float64)
-        step = tick_seconds(readings.times, readings.step, readings.ticks)
-    ticks = counts.sum(axis=(1, 2))
-    if method == "ching":
-        laws = pairs.pair_marginals(counts, graph)
-        shares, moves = pairs.fit_ching(counts, laws, graph, smoothing=smoothing, progress=lambda *_: None)
-    else:
-        shares, moves = pairs.fit_moments(counts, ticks, graph)
-    sample = Sample(np.zeros((1, len(names)), dtype=np.int16), states, names, None)
-    chain = make_chain(sample, graph, shares, moves)
-    observations = int(ticks[graph.targets == graph.sources].sum())
-    record = FitRecord(
-        method=method, observations=observations, smoothing=smoothing, states=states, public=True, step=step
-    )
-    return chain.carrying(fitted=record, fit_cost=None)

@@ -23,7 +23,7 @@ from csdp.cli.terminal import (
     progress_bar,
 )
 from csdp.plan import Plan
-from csdp.queries import parse_query
+from csdp.query import parse_query
 from csdp.report.certificate import UNSOUND_WARNING, Guarantee, guarantee
 
 
@@ -38,9 +38,8 @@ def leakage(
     bound: Annotated[
         str | None,
         typer.Option(
-            help="Bound to compute: auto (the sharpest proven one that applies), exact, profile, two-point, loose, "
-            "contraction, freshness, lineage, slice, influence, spectral, group, or the unsound printed-loose and "
-            "printed-tight.",
+            help="Bound to compute: auto (the sharpest proven one that applies), exact, profile, loose, freshness, "
+            "metric, lineage, slice, influence, swing, group, or (unsound) printed-loose, printed-tight.",
             show_default="all of them in a table",
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""`csdp ledger`: show, verify, export and migrate ledgers."""
+"""`csdp ledger`: show, verify and export ledgers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 ledger_app = typer.Typer(
     cls=CommandGroup,
-    help="Show, verify, export and migrate ledgers, the records of what was charged and published.\n\n\b\nExample:\n"
+    help="Show, verify and export ledgers, the records of what was charged and published.\n\n\b\nExample:\n"
     "  csdp ledger show ledger.db\n  csdp ledger verify ledger.db",
-    short_help="Show, verify, export and migrate ledgers.",
+    short_help="Show, verify and export ledgers.",
     rich_markup_mode=None,
 )
 
@@ -124,25 +124,6 @@ def export(
             for count, line in enumerate(lines, start=1):  # noqa: B007 - the last number is used
                 file.write(f"{line}\n".encode())
     typer.echo(f"wrote {output}: {count:,} lines")
-
-
-@ledger_app.command("migrate")
-def migrate(where: LedgerArgument, form: FormatOption = "table") -> None:
-    """Upgrade a ledger to the newest format, and print what was done.
-
-    \b
-    Example:
-      csdp ledger migrate ledger.db
-    """
-    from csdp.ledger import Ledger
-
-    with Ledger.open(where, create=False) as book:
-        done = book.migrate()
-    if form == "json":
-        return print_json({"done": done})
-    for line in done or ["already in the newest format; nothing was changed"]:
-        typer.echo(line)
-    return None
 
 
 def _open_for_reading(where: str) -> Ledger:

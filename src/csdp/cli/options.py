@@ -166,19 +166,21 @@ def read_text(path: str, where: str) -> str:
         raise InputError(f"{where}: not a text file; JSON in UTF-8 expected") from None
 
 
-def read_states(data: InputSpec, model: Model, *, discretiser: str | None, outside: Outside = "refuse") -> Panel:
+def read_states(
+    data: InputSpec, model: Model, *, discretiser: str | Discretiser | None, outside: Outside = "refuse"
+) -> Panel:
     """Read readings as states of a model.
 
     Args:
         data: Readings, and how to read them.
         model: The model whose sequences and values the file has.
-        discretiser: File of the discretiser that maps readings to states; None if readings are values of the model.
+        discretiser: Maps readings to states, or its file; None if readings are values of the model.
         outside: What to do with readings that are not values of the model.
     """
     if discretiser is None:
         readings = read_input(data.file, replace(data, names=model.names))
         return to_panel(readings, values=model.value_table, outside=outside)
-    known = Discretiser.load(discretiser)
+    known = discretiser if isinstance(discretiser, Discretiser) else Discretiser.load(discretiser)
     readings = read_input(data.file, replace(data, names=model.names, categories=known.categories or data.categories))
     return known.apply(readings)
 

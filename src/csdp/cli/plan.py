@@ -12,7 +12,6 @@ import typer
 from csdp.bounds.result import as_text, in_words, with_chance
 from csdp.cli import options, plan_options
 from csdp.cli.terminal import RIGHT, print_json, print_lines, print_table, print_written, progress_bar, verdict_first
-from csdp.computation import verify_query
 from csdp.errors import InputError
 from csdp.estimate.result import about_words
 
@@ -20,6 +19,7 @@ if TYPE_CHECKING:
     from csdp.estimate import LearnedEstimator
     from csdp.estimate.result import Error, Estimate
     from csdp.planning import DynamicPlan, FoundPlan
+    from csdp.planning.curves import Releases
 
 
 def plan(
@@ -29,7 +29,6 @@ def plan(
     low: plan_options.Low = None,
     high: plan_options.High = None,
     resolution: plan_options.Resolution = None,
-    untested: plan_options.Untested = False,
     max_mse: Annotated[
         float | None, typer.Option(help="Find the least leakage with at most this mean squared error.")
     ] = None,
@@ -92,7 +91,7 @@ def plan(
     Publish by a plan with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT. A plan that removes
     less than 5 % of the squared error of guessing the usual value is not written: exit code 6, with what would help.
     """
-    from csdp.planning import find_plan
+    from csdp.planning import find_plan, plan_frontier
     from csdp.publisher import learn_from_past
 
     options.check_figure(figure)
@@ -104,9 +103,8 @@ def plan(
         raise InputError("--horizon is for --about now; a delay is found for a release at every tick, without end")
     model = options.read_chain(chain)
     statistic = plan_options.ReadingOptions(of, low, high, resolution).query(query, discretiser)
-    if untested:
-        statistic = verify_query(statistic, model.point, readings_check="failed")
     known = plan_options.read_past(model, past, until=until, period=period, discretiser=discretiser)
+    releases: Releases = "continual" if continual or about == "then" else horizon or 1
     with progress_bar() as progress:
         found = find_plan(
             model,
@@ -116,7 +114,7 @@ def plan(
             max_age=max_age,
             min_age=min_age,
             ages="vector" if vector else "common",
-            releases="continual" if continual or about == "then" else horizon or 1,
+            releases=releases,
             estimate=estimate,
             adversary=adversary,
             protect=protect,
@@ -125,7 +123,7 @@ def plan(
             progress=progress,
         )
     tested = plan_options.test_on_past(found.plan, known)
-    found = replace(found, plan=plan_options.check_past(tested, known, untested=untested))
+    found = replace(found, plan=plan_options.check_past(tested, known))
     learned = None if known is None else learn_from_past(found.plan, known, period=period, about=about)
     error = found.error if learned is None else learned.expected(found.plan.noise_variance)
     plan_options.require_useful(found.plan, error, anyway=anyway)
@@ -134,9 +132,10 @@ def plan(
         made = found.plan if schedule is None else schedule.plan
         # Levels by tick change neither what is read nor what is estimated, and each release has its own noise.
         own = None if learned is None else replace(learned, plan_digest=made.digest)
-        plan_options.write_plan(output, made, about=about, estimator=own)
+        line = plan_frontier(found.plan, releases=releases, estimate=estimate, about=about)
+        plan_options.write_plan(output, made, about=about, estimator=own, discretiser=discretiser, frontier=line)
     if figure is not None:
-        _draw_plan(found, figure, ages=range(min_age, max_age + 1), budget=budget)
+        _draw_plan(found, figure, ages=range(min_age, max_age + 1))
     if form == "json":
         data = _plan_data(found) if schedule is None else {**schedule.summary(), "schedule": schedule.records()}
         print_json(
@@ -166,10 +165,10 @@ def _squared_target(max_mse: float | None, max_error: float | None) -> float | N
     return max_mse if max_error is None else max_error**2
 
 
-def _draw_plan(found: FoundPlan, path: Path, *, ages: range, budget: float | None) -> None:
-    """Draw what other ages and levels would achieve: leakage against error, or against delay."""
+def _draw_plan(found: FoundPlan, path: Path, *, ages: range) -> None:
+    """Draw leakage against error at other ages and levels."""
     from csdp.planning import frontier
-    from csdp.report.figures import delay_figure, frontier_figure, save_figure
+    from csdp.report.figures import frontier_figure, save_figure
 
     plan, then = found.plan, found.error.about == "then"
     apart = max(1, -(-2 * found.delay // 8))
@@ -185,8 +184,7 @@ def _draw_plan(found: FoundPlan, path: Path, *, ages: range, budget: float | Non
         protect=plan.protect,
         about=found.error.about,
     )
-    drawn = delay_figure(line, chosen=found, budget=budget) if then else frontier_figure(line, chosen=found)
-    save_figure(drawn, path)
+    save_figure(frontier_figure(line, chosen=found), path)
 
 
 def _schedule(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,13 +15,14 @@ from csdp.cli.options import read_text
 from csdp.cli.reading import locate
 from csdp.errors import InputError, NotUsefulError
 from csdp.panel import Discretiser, InputSpec, Panel, Readings
-from csdp.queries import Query, parse_query, with_readings
-from csdp.reading_range import ReadingRange
+from csdp.query import parse_query, with_readings
+from csdp.query_table import Query
+from csdp.readings import ReadingRange
 
 if TYPE_CHECKING:
     from csdp.estimate import Error, Estimator, LearnedEstimator
     from csdp.plan import Plan
-    from csdp.publisher.estimates import StoredEstimate
+    from csdp.planning import Frontier
 
 #: Levels between the ends of a range whose resolution is not given.
 LEVELS = 1000
@@ -41,14 +41,6 @@ Resolution = Annotated[
     typer.Option(
         help="With --of readings: readings are rounded to steps of this, which must divide the range.",
         show_default="a thousandth of the range",
-    ),
-]
-Untested = Annotated[
-    bool,
-    typer.Option(
-        "--untested-readings",
-        help="Publish readings although the public past speaks against it: only plain and group privacy hold then, and "
-        "the certificate says so.",
     ),
 ]
 ModelUnchecked = Annotated[
@@ -199,7 +191,6 @@ def load_plan(
     protect: float | None = None,
     stale_limit: int | None = None,
     readings: ReadingOptions = STATES,
-    untested: bool = False,
     discretiser: str | None = None,
 ) -> Plan:
     """Read the plan from a file, which no option may contradict; without a file, make it from the options.
@@ -232,7 +223,6 @@ def load_plan(
         adversary=adversary or "informed",
         protect=protect,
         stale_limit=stale_limit or 0,
-        readings_check="failed" if untested else None,
     )
 
 
@@ -272,7 +262,7 @@ def test_on_past(plan: Plan, past: Panel | None) -> Plan:
 
     A model that was tested before keeps its verdict, and a past that is too short tests nothing.
     """
-    from csdp.fitting.evidence import check_model
+    from csdp.fitting.checks import check_model
 
     model = plan.chain
     if past is None or not isinstance(model, CoupledChain | JointChain | EnvironmentChain) or model.evidence:
@@ -281,43 +271,40 @@ def test_on_past(plan: Plan, past: Panel | None) -> Plan:
     return plan if tested.verdict.status == "untested" else tested
 
 
-def check_past(plan: Plan, past: Panel | None, *, untested: bool) -> Plan:
+def check_past(plan: Plan, past: Panel | None) -> Plan:
     """The plan with what a public past says of its readings; a past that speaks against them is refused.
 
-    The plan stays as it is where it publishes states, or where no past is given.
+    The plan stays as it is if it publishes states, or if no past is given.
     """
-    if plan.query.of_states:
-        if untested:
-            raise InputError("--untested-readings: the plan publishes states; leave it out")
+    if plan.query.of_states or past is None:
         return plan
-    if past is None:
-        return plan.with_readings_check("failed") if untested else plan
-    from csdp.computation.readings import judge_evidence
     from csdp.fitting.emissions import check_readings
-    from csdp.fitting.environment_prediction import known_environments
+    from csdp.fitting.prediction import known_environments
+    from csdp.readings import judge_evidence
 
     past = past.arrange(plan.model.names)
     model = plan.model
     clock = model if isinstance(model, EnvironmentChain) and model.kind == "clock" else None
-    environments = None if clock is None else known_environments(clock, past.ticks, None)
+    environments = None if clock is None else known_environments(clock, past.ticks)
     check = check_readings(past, states=model.states, environments=environments)
-    evidence = judge_evidence(check.verdict, "failed" if untested else None, finer=check.finer_states or 0)
+    evidence = judge_evidence(check.verdict, None, finer=check.finer_states or 0)
     return plan.with_readings_check(evidence)
 
 
-def write_plan(path: Path, plan: Plan, *, about: About, estimator: LearnedEstimator | None) -> None:
-    """Write a plan, with what its estimates are about and their learned estimator: no part of its digest."""
-    from csdp.publisher.estimates import StoredEstimate
+def write_plan(
+    path: Path,
+    plan: Plan,
+    *,
+    about: About,
+    estimator: LearnedEstimator | None,
+    discretiser: str | None,
+    frontier: Frontier | None,
+) -> None:
+    """Write a plan file, with the estimator, the discretiser and the frontier: no part of the plan's digest."""
+    from csdp.planning.plan_file import PlanFile
 
-    further = StoredEstimate(about, estimator).to_dict()
-    path.write_text(json.dumps({**plan.to_dict(), **further}, indent=1) + "\n", encoding="utf-8")
-
-
-def read_stored(plan_file: str) -> StoredEstimate:
-    """What a plan file holds besides the plan, which was read before."""
-    from csdp.publisher.estimates import StoredEstimate
-
-    return StoredEstimate.read(Path(plan_file).read_text(encoding="utf-8"))
+    states = None if discretiser is None else Discretiser.load(discretiser)
+    PlanFile(plan, about, estimator, states, frontier).save(path)
 
 
 def choose_estimator(
@@ -331,16 +318,18 @@ def choose_estimator(
 ) -> Estimator | None:
     """The estimator of a release: learned on a public past, in its file, in the plan file, or by the model."""
     from csdp.estimate import LearnedEstimator
-    from csdp.publisher.estimates import StoredEstimate, learn_from_past
+    from csdp.planning.plan_file import PlanFile
+    from csdp.publisher.estimates import learn_from_past, plan_estimator
 
-    stored = StoredEstimate() if plan_file is None else read_stored(plan_file)
+    stored = PlanFile(plan) if plan_file is None else PlanFile.load(plan_file)
     if past is not None:
         learned = learn_from_past(plan, past, period=period, about=about or stored.about)
         if estimator_file is not None:
             learned.save(estimator_file)
         return learned
     if estimator_file is None:
-        return stored.estimator(plan, about)
+        kept = about in {None, stored.about if stored.learned is None else stored.learned.about}
+        return stored.estimator if kept else plan_estimator(plan, about=about or "now")
     chosen = LearnedEstimator.load(estimator_file)
     if about is not None and chosen.about != about:
         raise InputError(f"about: {about!r} given, but the estimator is about {chosen.about!r}; leave out one of them")

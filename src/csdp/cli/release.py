@@ -2,36 +2,32 @@
 
 from __future__ import annotations
 
-import csv
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import numpy as np
 import typer
 
 from csdp.bounds.result import as_text, chance
 from csdp.cli import options, plan_options
 from csdp.cli.reading import locate, takes_readings
-from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable, progress_bar, verdict_first
-from csdp.errors import BudgetExceeded, InputError, TicksHeldError, UncheckedModelError
+from csdp.cli.terminal import print_json, print_lines, print_table, printable, progress_bar, verdict_first
+from csdp.errors import BudgetExceeded, InputError, UncheckedModelError
 from csdp.estimate import LearnedEstimator
 from csdp.estimate.result import about_words
-from csdp.panel import InputSpec, Panel
+from csdp.panel import Discretiser, InputSpec, Panel
 from csdp.report import files
 from csdp.report.certificate import Certificate, certify
-from csdp.report.files import Series, write_series
 
 if TYPE_CHECKING:
     from csdp.estimate import Error, Estimator
     from csdp.ledger import Ledger
     from csdp.plan import Plan
     from csdp.publisher import Publisher, Release, Skipped
-    from csdp.tables import Engine, EngineSource
+    from csdp.tables import Table
 
 logging.getLogger("csdp.publisher").addHandler(logging.NullHandler())  # the command prints what it warns of
 
@@ -60,7 +56,6 @@ def release(
     low: plan_options.Low = None,
     high: plan_options.High = None,
     resolution: plan_options.Resolution = None,
-    untested: plan_options.Untested = False,
     model_unchecked: plan_options.ModelUnchecked = False,
     age: options.Age = None,
     ages: options.Ages = None,
@@ -112,12 +107,6 @@ def release(
             help="If a release would exceed a limit: stop with exit code 3 (raise), or leave out the tick (skip)."
         ),
     ] = "raise",
-    wait: Annotated[
-        float,
-        typer.Option(
-            min=0, metavar="SECONDS", help="Longest time to wait for ticks that another process is publishing."
-        ),
-    ] = 30.0,
     engine: options.Engine = "memory",
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark master, such as local[2] or spark://host:7077.")
@@ -125,14 +114,6 @@ def release(
     memory_limit: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Memory that DuckDB may use, such as 4GB; the rest is spilled to disk."),
-    ] = None,
-    series: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SERIES.csv",
-            help="Numbers of the chain's public series: columns time and environment, the times as in the readings.",
-            show_default="the worst environment counts at every tick",
-        ),
     ] = None,
     form: options.FormatOption = "table",
 ) -> None:
@@ -147,18 +128,20 @@ def release(
     Estimates with a band come with the noisy numbers: from the last releases, by the model or learned (--past).
     With timestamps, a tick is published once the wall clock has passed its end. Every release is charged in the ledger
     before it is computed. Running the same command again writes the same values and charges nothing. Exit codes: 0
-    done; 2 bad input, nothing released; 3 refused by a limit, what was published before is written; 5 another process
-    holds some of the ticks, or was stopped while it held them; 6 hardly worth releasing, nothing charged (--anyway).
+    done; 2 bad input, nothing released; 3 refused by a limit, what was published before is written; 6 hardly worth
+    releasing, nothing charged (--anyway).
     """
     from csdp.ledger import Ledger
+    from csdp.planning.plan_file import PlanFile
     from csdp.publisher import Publisher
+    from csdp.report.series import check_kind
 
     out = Path(output)
     certificate_path = out.with_name(out.name + ".certificate.json")
-    files.check_kind(out)
+    check_kind(out)
     for path in (out, certificate_path):
         files.ensure_writable(path)
-    for read in (data, chain, plan, ledger, discretiser, series):
+    for read in (data, chain, plan, ledger, discretiser):
         if read is not None and out.resolve() == Path(read).resolve():
             raise InputError(f"output: this would overwrite {read}, which is read; give another name")
     chosen = plan_options.load_plan(
@@ -172,7 +155,6 @@ def release(
         protect=protect,
         stale_limit=stale_limit,
         readings=plan_options.ReadingOptions(of, low, high, resolution),
-        untested=untested,
         discretiser=discretiser,
     )
     known = plan_options.read_past(
@@ -191,18 +173,17 @@ def release(
             f"{tested.verdict.words} The plan was made without this public past: make it again with it (csdp plan "
             "--past), or publish under the event level alone: --model-unchecked"
         )
-    if untested or known is not None:
-        chosen = plan_options.check_past(chosen, known, untested=untested)
+    chosen = plan_options.check_past(chosen, known)
     estimating = plan_options.choose_estimator(
         chosen, plan, about=about, past=known, period=period, estimator_file=estimator
     )
     expected = None if estimating is None else estimating.expected(chosen.noise_variance)
     plan_options.require_useful(chosen, expected, anyway=anyway)
     located = locate(data, reading)
-    with _open_readings(located, chosen, engine, outside, master, memory_limit, discretiser, until) as (
-        readings,
-        source,
-    ):
+    states: str | Discretiser | None = discretiser
+    if states is None and plan is not None:
+        states = PlanFile.load(plan).discretiser
+    with _open_readings(located, chosen, engine, outside, master, memory_limit, states, until) as readings:
         wide = engine != "memory" and chosen.query.per_sequence and chosen.model.sequences > WIDE
         if wide and out.suffix.lower() != ".parquet":
             raise InputError(
@@ -210,9 +191,9 @@ def release(
             )
         # The wall clock can check timestamps, but not plain numbers.
         stamped = readings.times.dtype.kind == "M"
-        with (
-            Ledger.open(ledger) as book,
-            Publisher(
+        with Ledger.open(ledger) as book:
+            book.hold(dataset)
+            with Publisher(
                 chosen,
                 dataset=dataset,
                 ledger=book,
@@ -222,17 +203,13 @@ def release(
                 time_step=readings.step,
                 times="wall" if stamped and not simulated_times else "data",
                 on_refusal=on_refusal,
-                wait=wait,
                 model_unchecked=model_unchecked,
                 estimator=estimating,
-            ) as publisher,
-        ):
-            if series is not None:
-                publisher.tell(_read_series(Path(series), readings))
-            releases, skipped, refusal = _publish(publisher, book, source, readings, wide=wide)
-            count = _write_series(releases, skipped, publisher, book, readings, out, wide=wide)
-            certificate = certify(publisher, book, skipped=skipped)
-            files.write_json(certificate_path, certificate.to_dict())
+            ) as publisher:
+                releases, skipped, refusal = _publish(publisher, book, readings, wide=wide)
+                count = _write_series(releases, skipped, publisher, book, readings, out, wide=wide)
+                certificate = certify(publisher, book, skipped=skipped)
+                files.write_json(certificate_path, certificate.to_dict())
         counts = {
             "published": count,
             "charged_now": publisher.charged,
@@ -240,7 +217,7 @@ def release(
             "ticks": len(readings.ticks),
         }
     absent: Counter[str] = Counter(skip.why for skip in skipped)
-    counts |= {"held": absent["held"], "lost": absent["lost"]}
+    counts["lost"] = absent["lost"]
     if form == "json":
         files_written = {"output": str(out), "certificate_file": str(certificate_path)}
         first = {"model": certificate.model, **_worth(estimating, expected)}
@@ -250,8 +227,6 @@ def release(
         _print_release(certificate, out, certificate_path, counts)
     if refusal is not None:
         raise refusal
-    if absent["held"] or (absent["lost"] and not count):
-        raise _held_error(out, wait, count, absent)
 
 
 def _worth(estimator: Estimator | None, expected: Error | None) -> dict[str, Any]:
@@ -282,21 +257,6 @@ def _describe_worth(plan: Plan, estimator: Estimator | None, expected: Error | N
     return [worth, f"Estimate: {estimator.in_words}."] if isinstance(estimator, LearnedEstimator) else [worth]
 
 
-def _held_error(out: Path, wait: float, count: int, absent: Counter[str]) -> TicksHeldError:
-    """The error for ticks that other processes charged and did not publish: what happened, and what to do."""
-    held, lost = absent["held"], absent["lost"]
-    words = []
-    if held:
-        words.append(
-            f"{held:,} ticks are held by another process that did not record them within {wait:g} s: it is still "
-            "running, or was stopped; run the command again, or give a longer --wait"
-        )
-    if lost:
-        words.append(f"{lost:,} ticks are lost: a process was stopped after charging them; they are never published")
-    rest = f"the {count:,} that are published are in {out}" if count else f"none is published, so {out} has no rows"
-    return TicksHeldError("; ".join([*words, rest]), held=held, lost=lost)
-
-
 @contextmanager
 def _open_readings(
     data: InputSpec,
@@ -305,61 +265,40 @@ def _open_readings(
     outside: Literal["refuse", "clamp"],
     master: str | None,
     memory_limit: str | None,
-    discretiser: str | None,
+    discretiser: str | Discretiser | None,
     until: str | None,
-) -> Iterator[tuple[Panel | Engine, Panel | EngineSource]]:
-    """Open the readings: as a panel or a table of an engine, and as a source for the publisher."""
-    if not plan.query.of_states and discretiser is None:
-        outside = "clamp"  # readings are published: which states they are decides nothing
+) -> Iterator[Panel | Table]:
+    """Open the readings: as a panel, or as a table of an engine."""
     if discretiser is not None and (engine != "memory" or outside != "refuse"):
         raise InputError("discretiser: works with --engine memory only, and not with --outside; leave one of them out")
-    if engine == "memory" and master is None and memory_limit is None:
+    if engine == "memory":
+        if master is not None or memory_limit is not None:
+            raise InputError("master and memory_limit: for --engine spark and --engine duckdb; leave them out")
         panel = options.read_states(data, plan.model, discretiser=discretiser, outside=outside)
         if until is not None:
             _, panel = plan_options.split_panel(panel, until, data.timezone)
             if not len(panel):
                 raise InputError(f"until: no ticks follow {until}; there is nothing to publish")
-        yield panel, panel
+        yield panel
         return
     if until is not None:
         raise InputError("until: works with --engine memory only; leave it out and give a file of the ticks to publish")
-    from csdp.tables import EngineSource, open_table
+    from csdp.tables import open_table
 
     opening = open_table(
         data,
-        names=plan.model.names,
-        values=plan.model.values,
+        plan,
         engine=engine,
         outside=outside,
         master=master,
         memory_limit=memory_limit,
     )
     with opening as table:
-        yield table, EngineSource(table, plan)
-
-
-def _read_series(path: Path, readings: Panel | Engine) -> dict[int, int]:
-    """The environments of a file of a public series, by tick of the readings; rows without a number are not known."""
-    stamped = readings.times.dtype.kind == "M"
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = [(row["time"], row["environment"]) for row in csv.DictReader(file)]
-        times = np.array([time for time, number in rows if number], dtype="datetime64[s]" if stamped else np.int64)
-        numbers = [int(number) for _, number in rows if number]
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            f"series: {path} cannot be read ({type(error).__name__}); a CSV file with the columns time (as in the "
-            "readings) and environment (whole numbers, empty where one is not known)"
-        ) from None
-    ticks = dict(zip(readings.times.astype(times.dtype).tolist(), readings.ticks.tolist(), strict=True))
-    by_tick = {ticks[time]: number for time, number in zip(times.tolist(), numbers, strict=True) if time in ticks}
-    if rows and not by_tick:
-        raise InputError(f"series: no time of {path} is one of the readings; write times as in the readings")
-    return by_tick
+        yield table
 
 
 def _publish(
-    publisher: Publisher, book: Ledger, source: Panel | EngineSource, readings: Panel | Engine, *, wide: bool
+    publisher: Publisher, book: Ledger, readings: Panel | Table, *, wide: bool
 ) -> tuple[tuple[Release, ...], tuple[Skipped, ...], BudgetExceeded | None]:
     """Publish the readings; if a limit stops it, return what the ledger has published of them so far, and the refusal.
 
@@ -369,32 +308,14 @@ def _publish(
         progress = None if update is None else lambda done, total: update("releasing", done, total)
         each = (lambda _: None) if wide else None
         try:
-            batch = publisher.publish(source, progress=progress, each=each, on_wait=_WaitNotice())
+            batch = publisher.publish(readings, progress=progress, each=each)
             return batch.releases, batch.skipped, None
         except BudgetExceeded as error:
             published = () if wide else _published_releases(publisher, book, readings)
             return tuple(sorted(published, key=lambda release: release.tick)), (), error
 
 
-class _WaitNotice:
-    """Prints once that the command waits for another process, if that takes longer than a second."""
-
-    def __init__(self) -> None:
-        self._since: float | None = None
-        self._printed = False
-
-    def __call__(self, held: int, seconds: float) -> None:
-        """The publisher calls this before each pause."""
-        now = time.monotonic()
-        self._since = now if self._since is None else self._since
-        if not self._printed and now > self._since + 1.0:
-            self._printed = True
-            print_notice(
-                f"waiting up to {seconds:.0f} s for {held:,} ticks that another process is publishing (--wait)"
-            )
-
-
-def _published_releases(publisher: Publisher, book: Ledger, readings: Panel | Engine) -> Iterator[Release]:
+def _published_releases(publisher: Publisher, book: Ledger, readings: Panel | Table) -> Iterator[Release]:
     """The releases of these ticks in the ledger, in its order."""
     from csdp.publisher import Release
 
@@ -409,12 +330,14 @@ def _write_series(
     skipped: tuple[Skipped, ...],
     publisher: Publisher,
     book: Ledger,
-    readings: Panel | Engine,
+    readings: Panel | Table,
     out: Path,
     *,
     wide: bool,
 ) -> int:
     """Write the series, a wide one tick by tick in long form; returns its number of ticks."""
+    from csdp.report.series import Series, write_series
+
     series = Series.of(publisher.plan, readings, releases, skipped)
     if not wide or isinstance(readings, Panel):
         write_series(series, out)
@@ -427,7 +350,9 @@ def _write_series(
             count += 1
             yield release
 
-    readings.write(count_releases(), out, names=series.names)
+    from csdp.tables.write import write_long
+
+    write_long(count_releases(), out, names=series.names, clock=dict(zip(readings.ticks, readings.times, strict=True)))
     return count
 
 

@@ -240,14 +240,11 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.")] = 8765,
     keys: KeysOption = _KEYS,
-    workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Number of processes; more than 1 requires a PostgreSQL ledger.")
-    ] = 1,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Wait while another process publishes a dataset, then take over.")
+    ] = False,
     rate: Annotated[float, typer.Option(min=0.1, help="Average requests per second allowed for one key.")] = 200.0,
     max_body: Annotated[int, typer.Option(min=1024, help="Largest size of a request's body, in bytes.")] = 16 * 2**20,
-    question_seconds: Annotated[
-        float, typer.Option(min=1.0, help="Longest time for one question of a reader (what-if, frontier), in seconds.")
-    ] = 60.0,
     open_metrics: Annotated[
         bool, typer.Option("--open-metrics", help="Serve /metrics to this machine without a key.")
     ] = False,
@@ -276,8 +273,8 @@ def serve(
         max_body=max_body,
         max_line=min(max_body, Settings.max_line),
         max_waiting=max(4 * max_body, Settings.max_waiting),
-        question_seconds=question_seconds,
         open_metrics=open_metrics,
+        standby=standby,
     )
     store = _open_keys(keys)
     if check:
@@ -291,7 +288,7 @@ def serve(
         typer.echo(f"csdp: listening on http://{address}:{bound_port}/ (Ctrl-C stops)", err=True)
         _ensure_admin_key(store)
 
-    run_server(settings, host=host, port=port, workers=workers, ready=on_ready)
+    run_server(settings, host=host, port=port, ready=on_ready)
 
 
 def _print_check(specs: Sequence[str], store: Keys, form: Format) -> None:

@@ -1,4 +1,4 @@
-"""`csdp suggest`: useful plans for a file of readings, ranked, with the commands that use each."""
+"""`csdp suggest`: useful plans for a file of readings, ranked, with the commands that use the best."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from csdp.estimate.result import about_words
 from csdp.panel import InputSpec
 
 if TYPE_CHECKING:
-    from csdp.report.suggestion import Suggestion
+    from csdp.planning.suggest import Suggestion
 
 
 @takes_readings
@@ -63,7 +63,7 @@ def suggest(
     ] = None,
     form: options.FormatOption = "table",
 ) -> None:
-    """Search for useful plans: step, states, chain, query, age and noise; ranked, with the commands that use each.
+    """Search for useful plans: step, states, chain, query, age and noise; ranked, with the commands that use the best.
 
     \b
     Example:
@@ -73,7 +73,7 @@ def suggest(
     and the commands release what follows. With --step the step is kept; else longer ones are tried too. Exit code 6: no
     plan is useful, with what would help.
     """
-    from csdp.report.suggestion import suggest as make_suggestion
+    from csdp.planning.suggest import suggest as make_suggestion
 
     if output is not None and Path(output).exists() and not Path(output).is_dir():
         raise InputError(f"output: {output} is a file; give the name of a folder")
@@ -95,9 +95,8 @@ def suggest(
             progress=progress,
         )
     files = suggestion.save(Path(output), data=data) if output is not None else []
-    folders = ["." if output is None else f"{output}/{n}" for n in range(1, len(suggestion.plans) + 1)]
-    plans = [plan.to_dict(data, folder) for plan, folder in zip(suggestion.plans, folders, strict=True)]
-    commands = suggestion.best.next_commands(data, folders[0]) if files else plans[0]["commands"]
+    plans = [plan.to_dict() for plan in suggestion.plans]
+    commands = [] if output is None else list(suggestion.best.commands(data, f"{output}/1"))
     if form == "json":
         reasons = [{"what": what, "proposed": choice, "why": why} for what, choice, why in suggestion.reasons]
         best = suggestion.best
@@ -116,7 +115,10 @@ def suggest(
         return
     _print_suggestion(suggestion, plans)
     print_lines(f"wrote {path}" for path in files)
-    print_lines(["Next:", *(f"  {line}" for line in commands)])
+    if commands:
+        print_lines(["Next:", *(f"  {line}" for line in commands)])
+    else:
+        print_lines(["To use a plan, repeat this with -o DIR, which writes plans and commands that publish by them."])
 
 
 def _print_suggestion(suggestion: Suggestion, plans: list[dict[str, Any]]) -> None:
@@ -142,5 +144,3 @@ def _print_suggestion(suggestion: Suggestion, plans: list[dict[str, Any]]) -> No
     print_table("Useful plans, the best first", {name: {} for name in columns}, rows)
     reasons = [(what, printable(choice), printable(why)) for what, choice, why in suggestion.reasons]
     print_table("The first of them", {"what": {}, "proposed": {}, "why": {}}, reasons)
-    for n, plan in enumerate(plans, 1):
-        print_lines([f"To make and use plan {n} from the readings:", *(f"  {line}" for line in plan["commands"])])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from csdp.errors import BudgetExceeded, CsdpError, CsdpWarning, NotUsefulError, TicksHeldError
+from csdp.errors import BudgetExceeded, CsdpError, CsdpWarning, NotUsefulError
 from csdp.report.files import json_text
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ BAD_INPUT = 2
 REFUSED = 3
 #: Exit code: an audit or a replay found a violation.
 VIOLATED = 4
-#: Exit code: another process holds ticks, or was stopped while it held them.
-HELD = 5
 #: Exit code: a release would hardly tell more than guessing the usual value.
 NOT_USEFUL = 6
 _INTERRUPTED = 130
@@ -126,8 +124,6 @@ class CommandGroup(TyperGroup):
             _fail(_usage_message(error), BAD_INPUT)
         except BudgetExceeded as error:
             _fail(advise(str(error)), REFUSED)
-        except TicksHeldError as error:
-            _fail(advise(str(error)), HELD)
         except NotUsefulError as error:
             _fail(advise(str(error)), NOT_USEFUL)
         except CsdpError as error:
