@@ -24,11 +24,10 @@ SYSTEM := initdb:postgresql mosquitto:mosquitto chromium:chromium java:default-j
 	debootstrap:debootstrap
 
 # The tests of the rooms whose branches are counted.
-COVERING := $(addprefix tests/,accountant chain $(addprefix contracts/test_,query_contract.py source_contract.py \
-	outsider_contract.py readings_contract.py names_contract.py engine_outsiders.py) fran laws bounds ledger noise planning \
-	publisher statistical estimate test_groups.py test_plan.py test_query_names.py) \
-	$(addprefix src/csdp/,accountant chain bounds ledger noise planning publisher estimate aging.py fran.py lattice.py \
-	plan.py queries groups.py)
+COVERING := $(addprefix tests/,accountant chain contracts fran laws bounds ledger noise planning publisher statistical \
+	estimate test_plan.py test_query.py) \
+	$(addprefix src/csdp/,accountant chain bounds ledger noise planning publisher estimate aging.py check.py fran.py \
+	lattice.py plan.py query.py query_table.py readings.py)
 
 .PHONY: help demo live test test-all check compiled coverage system bench mutants attack reproduce figures docs lock release \
 	audit clean
@@ -62,8 +61,6 @@ system: ## real servers and a browser for the tests, where they are missing and 
 			ls /usr/lib/postgresql/*/bin/"$${need%%:*}" >/dev/null 2>&1 || missing="$$missing $${need##*:}"; \
 	done; \
 	test -d /usr/lib/R/site-library/markovchain || missing="$$missing r-cran-markovchain r-cran-rsolnp"; \
-	test -d /usr/lib/R/site-library/gstat || missing="$$missing r-cran-gstat"; \
-	test -d /usr/lib/R/site-library/surveillance || missing="$$missing r-cran-surveillance"; \
 	test -z "$$missing" || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get update -qq && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends $$missing >/dev/null; } || \
 		echo "missing, and cannot be installed here:$$missing; the tests that need them will say so"
