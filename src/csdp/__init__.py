@@ -2,7 +2,7 @@
 
 import typing as _typing
 
-from csdp.auditing.audit import Audit, audit
+from csdp.audit.black_box import Audit, audit
 from csdp.bounds.leakage import leakage
 from csdp.bounds.overview import LeakageSummary, LeakageTable, age_curve, leakage_summary, leakage_table
 from csdp.bounds.paper import aged_correlation, bounded_aged_correlation, cmc_leakage_coefficient, correlation_degree
@@ -16,8 +16,8 @@ from csdp.readings import ReadingRange
 if _typing.TYPE_CHECKING:
     from csdp.accountant import Accountant
     from csdp.accountant.distances import DistanceTable, leakage_by_distance
-    from csdp.auditing.attacker import Attack, attack
-    from csdp.auditing.replay import Replay, replay
+    from csdp.audit.attack import Attack, attack
+    from csdp.audit.replay import Replay, replay
     from csdp.estimate import LearnedEstimator, learn_estimator, mse
     from csdp.fitting.checks import FitQuality, check_model, fit_quality
     from csdp.fitting.drift import Drift, DriftCheck, drift
@@ -116,7 +116,7 @@ __all__ = [
 #: Names whose modules bring in a database, a solver or a cipher: loaded when first used.
 _LATER = {
     "Accountant": "csdp.accountant",
-    "Attack": "csdp.auditing.attacker",
+    "Attack": "csdp.audit.attack",
     "Discretiser": "csdp.panel",
     "DistanceTable": "csdp.accountant.distances",
     "leakage_by_distance": "csdp.accountant.distances",
@@ -133,11 +133,11 @@ _LATER = {
     "Readings": "csdp.panel",
     "ReadingsCheck": "csdp.fitting.emissions",
     "Release": "csdp.publisher",
-    "Replay": "csdp.auditing.replay",
+    "Replay": "csdp.audit.replay",
     "Skipped": "csdp.publisher",
     "check_model": "csdp.fitting.checks",
     "check_readings": "csdp.fitting.emissions",
-    "attack": "csdp.auditing.attacker",
+    "attack": "csdp.audit.attack",
     "drift": "csdp.fitting.drift",
     "DynamicPlan": "csdp.planning",
     "Schedule": "csdp.schedule",
@@ -153,13 +153,12 @@ _LATER = {
     "smooth_releases": "csdp.publisher",
     "read_panel": "csdp.panel",
     "read_readings": "csdp.panel",
-    "replay": "csdp.auditing.replay",
+    "replay": "csdp.audit.replay",
 }
 
 #: Rooms that are reachable as `csdp.<room>` after `import csdp`, and load then.
 _ROOMS = (
     "accountant",
-    "auditing",
     "bounds",
     "chain",
     "datasets",

@@ -14,7 +14,7 @@ import pytest
 from attacks.processes import ahead, back
 from attacks.truth import Array, Output, World, coupled_kernel, digits_of, stationary_law
 from csdp import CoupledChain, EnvironmentChain, Mean, Plan
-from csdp.auditing.replay import replay
+from csdp.audit.replay import replay
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher, Release
 

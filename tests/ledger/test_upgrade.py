@@ -31,7 +31,7 @@ PLAN = Plan(PAIR, Mean(), 1, 0.5)
 MODULES = (
     "csdp.plan",
     "csdp.accountant.state",
-    "csdp.auditing.replay",
+    "csdp.audit.replay",
     "csdp.publisher.admission",
     "csdp.publisher.standing",
     "csdp.report.series",

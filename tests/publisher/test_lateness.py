@@ -6,7 +6,7 @@ import numpy as np
 
 from csdp import CoupledChain, Mean, Panel, Plan, Publisher
 from csdp.accountant import Accountant, Lateness
-from csdp.auditing.replay import replay
+from csdp.audit.replay import replay
 from csdp.ledger import Ledger
 from csdp.publisher import PanelSource
 

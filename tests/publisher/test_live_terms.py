@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from csdp import CoupledChain
-from csdp.auditing.replay import replay
+from csdp.audit.replay import replay
 from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerTermsError
 from csdp.fran import Output
 from csdp.ledger import Admission, Charge, DatasetState, Ledger, TickGrid

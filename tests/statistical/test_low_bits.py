@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from csdp import CoupledChain, Histogram, Identity, Linear, Mean, Sum, fran
-from csdp.auditing.audit import plan_mechanism
+from csdp.audit.black_box import plan_mechanism
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.plan import Plan
 

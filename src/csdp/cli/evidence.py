@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 import csdp
-from csdp.auditing.audit import Audit
-from csdp.auditing.audit import audit as run_audit
+from csdp.audit.black_box import Audit
+from csdp.audit.black_box import audit as run_audit
 from csdp.cli import options, plan_options
 from csdp.cli.reading import locate, takes_readings
 from csdp.cli.release import print_guarantees
@@ -33,7 +33,7 @@ from csdp.errors import InputError
 from csdp.panel import InputSpec, Panel, Readings
 
 if TYPE_CHECKING:
-    from csdp.auditing.replay import Replay
+    from csdp.audit.replay import Replay
     from csdp.plan import Plan
 
 
@@ -207,7 +207,7 @@ def _print_audit(result: Audit) -> None:
 def _replay(
     where: str, *, dataset: str | None, head: str | None, chain: str | None, plan: str | None, form: Format
 ) -> None:
-    from csdp.auditing.replay import replay
+    from csdp.audit.replay import replay
     from csdp.ledger import Ledger
 
     plans = [] if plan is None else [plan_options.read_plan(plan)]

@@ -22,8 +22,8 @@ from csdp.report.series import LeakageRecord, ReleaseRecord, TruthRecord, depend
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from csdp.auditing.attacker import Attack
-    from csdp.auditing.audit import Audit
+    from csdp.audit.attack import Attack
+    from csdp.audit.black_box import Audit
     from csdp.chain import Model
     from csdp.planning import FoundPlan, Frontier
 

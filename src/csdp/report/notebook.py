@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from csdp.auditing.attacker import Attack
-from csdp.auditing.audit import Audit
+from csdp.audit.attack import Attack
+from csdp.audit.black_box import Audit
 from csdp.bounds.result import Leakage, as_text, belief
 from csdp.chain import CoupledChain, Model
 from csdp.display import import_package

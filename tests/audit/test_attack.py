@@ -16,7 +16,7 @@ from csdp.plan import Plan
 from csdp.schedule import Schedule
 from oracle import joint_kernel, snapshots, stationary
 
-from auditing.mechanisms import ONE, PAIR, SKEWED  # isort: skip
+from audit.mechanisms import ONE, PAIR, SKEWED  # isort: skip
 
 T3 = [[0.8, 0.15, 0.05], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]]
 

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from csdp.aging import Progress, check_ages, check_epsilon
 from csdp.arrays import Floats
-from csdp.auditing.events import Event, choose_event, learned_scores, likelihood_score, lower_bound
-from csdp.auditing.presents import Pair, PastSampler, check_pair, worst_pair
+from csdp.audit.events import Event, choose_event, learned_scores, likelihood_score, lower_bound
+from csdp.audit.presents import Pair, PastSampler, check_pair, worst_pair
 from csdp.bounds.adversary import Adversary
 from csdp.bounds.result import Witness, as_text
 from csdp.chain import Family, Model, certified_model

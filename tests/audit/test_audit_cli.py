@@ -19,8 +19,8 @@ from csdp.plan import Plan
 from csdp.publisher import Publisher
 from csdp.report.figures import attack_figure, audit_figure, save_figure
 
-from auditing.mechanisms import ONE, SKEWED, mean_with, nothing  # isort: skip
-from auditing.test_replay import plan, replay_written, understating_admission  # isort: skip
+from audit.mechanisms import ONE, SKEWED, mean_with, nothing  # isort: skip
+from audit.test_replay import plan, replay_written, understating_admission  # isort: skip
 
 
 @pytest.fixture(autouse=True)

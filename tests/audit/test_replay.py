@@ -16,7 +16,7 @@ from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher
 from csdp.schedule import Schedule
 
-from auditing.mechanisms import ONE, PAIR  # isort: skip
+from audit.mechanisms import ONE, PAIR  # isort: skip
 
 NAME = "ward-7"
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from csdp import CoupledChain
-from csdp.auditing.presents import PastSampler
+from csdp.audit.presents import PastSampler
 from oracle import aged_law, aged_law_paths, joint_kernel
 
 ALARM = 1e-10
