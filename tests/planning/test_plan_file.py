@@ -32,6 +32,20 @@ def test_a_plan_alone_is_a_plan_file(tmp_path):
     assert (loaded.plan, loaded.discretiser, loaded.estimator.about) == (PLAN, None, "now")
 
 
+@pytest.mark.parametrize("until", [None, 150, "2016-11-15", "2024-07-01T08:00:00Z"])
+def test_the_end_of_the_public_past_is_kept(tmp_path, until):
+    PlanFile(PLAN, until=until).save(tmp_path / "plan.json")
+    assert PlanFile.load(tmp_path / "plan.json").until == until
+    assert ("until" in json.loads((tmp_path / "plan.json").read_text())) == (until is not None)
+
+
+@pytest.mark.parametrize("until", [True, 1.5, "tomorrow", "", ["2016"]])
+def test_an_end_of_the_past_that_is_no_time_is_refused(tmp_path, until):
+    (tmp_path / "plan.json").write_text(json.dumps({**PLAN.to_dict(), "until": until}))
+    with pytest.raises(InputError, match=r"plan\.json: until: .* given"):
+        PlanFile.load(tmp_path / "plan.json")
+
+
 def test_an_estimator_of_another_plan_is_refused(tmp_path):
     past = Panel.from_states(CHAIN.simulate(600, seed=1), names=CHAIN.names)
     other = learn_from_past(Plan(CHAIN, Mean(), ages=1, epsilon_c=1.0), past)

@@ -1,4 +1,4 @@
-"""A plan file: the plan, its estimator, the discretiser of its readings, and its frontier."""
+"""A plan file: the plan, its estimator, the discretiser of its readings, its frontier, and the end of its past."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from csdp.check import text
 from csdp.errors import InputError
 from csdp.estimate import Estimator, LearnedEstimator
 from csdp.estimate.result import About, check_about
 from csdp.json_text import parse_json
 from csdp.panel import Discretiser
+from csdp.panel.times import read_moment
 from csdp.plan import Plan
 from csdp.planning import Frontier
 from csdp.publisher.estimates import check_estimator, plan_estimator
@@ -29,6 +31,8 @@ class PlanFile:
         learned: the estimator that a public past taught; without one, estimates follow from the model.
         discretiser: turns readings into states; without one, a reading is the value of a state.
         frontier: what settings around those of the plan achieve.
+        until: when the public past ended from which the plan was made, as an ISO 8601 text (UTC if it has no offset)
+            or a tick number; only what follows may be published. None if no past was used.
     """
 
     plan: Plan
@@ -36,10 +40,12 @@ class PlanFile:
     learned: LearnedEstimator | None = None
     discretiser: Discretiser | None = None
     frontier: Frontier | None = None
+    until: str | int | None = None
 
     def __post_init__(self) -> None:
         check_about(self.about, "history")
         check_estimator(self.plan, self.learned)
+        _check_until(self.until)
         if self.discretiser is None:
             return
         check_states_source(self.discretiser.source, self.plan)
@@ -64,6 +70,8 @@ class PlanFile:
             content["discretiser"] = self.discretiser.to_dict()
         if self.frontier is not None:
             content["frontier"] = self.frontier.to_dict()
+        if self.until is not None:
+            content["until"] = self.until
         return content
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -75,9 +83,9 @@ class PlanFile:
         """Read a plan file, as `csdp plan` and `csdp suggest` write it. Errors name the file."""
         file = Path(path)
         try:
-            text = file.read_text(encoding="utf-8")
-            plan = Plan.from_json(text)
-            content: dict[str, Any] = parse_json("plan", text)
+            written = file.read_text(encoding="utf-8")
+            plan = Plan.from_json(written)
+            content: dict[str, Any] = parse_json("plan", written)
             learned, discretiser = content.get("estimator"), content.get("discretiser")
             frontier = content.get("frontier")
             return cls(
@@ -86,6 +94,7 @@ class PlanFile:
                 learned=None if learned is None else LearnedEstimator.from_dict(learned),
                 discretiser=None if discretiser is None else Discretiser.from_dict(discretiser),
                 frontier=None if frontier is None else Frontier.from_dict(frontier),
+                until=content.get("until"),
             )
         except FileNotFoundError:
             raise InputError(f"{file}: no such file; `csdp plan` writes one with --output") from None
@@ -93,3 +102,14 @@ class PlanFile:
             raise InputError(f"{file}: cannot be read as text in UTF-8; give a plan as `csdp plan` writes it") from None
         except InputError as error:
             raise type(error)(f"{file}: {error}") from None
+
+
+def _check_until(until: Any) -> None:
+    if until is None or (isinstance(until, int) and not isinstance(until, bool)):
+        return
+    try:
+        read_moment(text("until", until))
+    except ValueError:
+        raise InputError(
+            f"until: {until!r} given; a time such as '2024-07-01T08:00:00Z' or a tick number is allowed"
+        ) from None

@@ -28,6 +28,7 @@ from csdp.estimate import Error, LearnedEstimator, mse
 from csdp.estimate.error import noise_variance
 from csdp.estimate.result import USEFUL, About, about_words
 from csdp.panel import Discretiser, InputSpec, Readings, read_readings
+from csdp.panel.times import read_moment
 from csdp.plan import Plan
 from csdp.planning.curves import EVENT_LIMIT, largest_level, least_level, plan_frontier
 from csdp.planning.layouts import FittedLayout, Layout
@@ -380,7 +381,8 @@ class ProposedPlan:
     budget: float
     event_limit: float
     options: tuple[str, ...] = ()  #: words that say to every command how the readings are read
-    until: str | None = None  #: the end of the public past
+    until: str | None = None  #: the end of the public past, as it was given
+    past_end: str | int | None = None  #: the same, in UTC
 
     @property
     def plan(self) -> Plan:
@@ -480,7 +482,8 @@ class ProposedPlan:
         self.discretiser.save(paths[0])
         save_model(self.certified.chain, paths[1])
         frontier = plan_frontier(self.plan, about=self.about)
-        PlanFile(self.plan, self.about, self.certified.estimator, self.discretiser, frontier).save(paths[2])
+        learned, ends = self.certified.estimator, self.past_end
+        PlanFile(self.plan, self.about, learned, self.discretiser, frontier, ends).save(paths[2])
         return paths
 
 
@@ -624,11 +627,21 @@ def suggest(
     search.run()
     if not search.certified:
         raise _not_useful(search)
-    ends = None if until is None else str(until)
+    given, past_end = _read_until(until, readings, zone)
     plans = tuple(
-        ProposedPlan(one, float(budget), float(event_limit), tuple(options), ends) for one in search.certified
+        ProposedPlan(one, float(budget), float(event_limit), tuple(options), given, past_end)
+        for one in search.certified
     )
     return Suggestion(plans, float(budget), search.tried, search.interrupted)
+
+
+def _read_until(until: str | int | None, readings: Readings, zone: str | None) -> tuple[str | None, str | int | None]:
+    """The end of the public past as it was given, and as a plan file keeps it: in UTC."""
+    if until is None:
+        return None, None
+    if readings.times.dtype.kind != "M":
+        return str(until), int(until)
+    return str(until), f"{read_moment(str(until), zone)}Z"
 
 
 def _queries(given: str | None, of: ReadingRange | None, sequences: int, states: int) -> Sequence[tuple[str, Query]]:
