@@ -31,7 +31,7 @@ def leakage_after(age: int) -> list[float]:
 
 
 @lru_cache
-def dynamic() -> csdp.DynamicPlan:
+def dynamic() -> csdp.planning.DynamicPlan:
     """A noise level for every tick of a horizon, on a slow chain, under one ceiling of 0.5."""
     slow = pair(0.75, 0.05, 0.05)
     return csdp.dynamic_plan(slow, MEAN, ages=2, budget=0.5, horizon=len(WEIGHTS), weights=WEIGHTS)

@@ -2,30 +2,27 @@
 
 import typing as _typing
 
-from csdp.audit.black_box import Audit, audit
+from csdp.audit.black_box import audit
 from csdp.bounds.leakage import leakage
 from csdp.bounds.overview import LeakageSummary, LeakageTable, age_curve, leakage_summary, leakage_table
 from csdp.bounds.paper import aged_correlation, bounded_aged_correlation, cmc_leakage_coefficient, correlation_degree
 from csdp.bounds.result import Leakage
-from csdp.chain import CoupledChain, EnvironmentChain, Family, FitRecord, InfluenceFamily, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, Family, InfluenceFamily, JointChain
 from csdp.fitting.fit import fit
 from csdp.query import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, PerGroup, Sum
-from csdp.query_table import Query
 from csdp.readings import ReadingRange
 
 if _typing.TYPE_CHECKING:
     from csdp.accountant import Accountant
     from csdp.accountant.distances import DistanceTable, leakage_by_distance
-    from csdp.audit.attack import Attack, attack
-    from csdp.audit.replay import Replay, replay
-    from csdp.estimate import LearnedEstimator, learn_estimator, mse
-    from csdp.fitting.checks import FitQuality, check_model, fit_quality
-    from csdp.fitting.drift import Drift, DriftCheck, drift
-    from csdp.fitting.emissions import ReadingsCheck, check_readings
+    from csdp.audit.attack import attack
+    from csdp.audit.replay import replay
+    from csdp.estimate import mse
+    from csdp.fitting.checks import check_model, fit_quality
+    from csdp.fitting.drift import drift
     from csdp.ledger import Ledger
     from csdp.panel import (
         Discretiser,
-        FoundInput,
         InputSpec,
         Panel,
         Readings,
@@ -34,28 +31,20 @@ if _typing.TYPE_CHECKING:
         read_readings,
     )
     from csdp.plan import Plan
-    from csdp.planning import DynamicPlan, dynamic_plan, find_plan, frontier
-    from csdp.publisher import Publisher, Release, Skipped, learn_from_past, plan_estimator, smooth_releases
+    from csdp.planning import dynamic_plan, find_plan, frontier
+    from csdp.publisher import Publisher, Release, Skipped, learn_from_past, plan_estimator
     from csdp.schedule import Schedule
 
 __version__ = "0.2.0"
 __all__ = [
     "Accountant",
-    "Attack",
-    "Audit",
     "Count",
     "CoupledChain",
     "Custom",
     "Discretiser",
     "DistanceTable",
-    "Drift",
-    "DriftCheck",
-    "DynamicPlan",
     "EnvironmentChain",
     "Family",
-    "FitQuality",
-    "FitRecord",
-    "FoundInput",
     "Histogram",
     "Identity",
     "InfluenceFamily",
@@ -64,7 +53,6 @@ __all__ = [
     "Leakage",
     "LeakageSummary",
     "LeakageTable",
-    "LearnedEstimator",
     "Ledger",
     "Linear",
     "Max",
@@ -74,12 +62,9 @@ __all__ = [
     "PerGroup",
     "Plan",
     "Publisher",
-    "Query",
     "ReadingRange",
     "Readings",
-    "ReadingsCheck",
     "Release",
-    "Replay",
     "Schedule",
     "Skipped",
     "Sum",
@@ -89,7 +74,6 @@ __all__ = [
     "audit",
     "bounded_aged_correlation",
     "check_model",
-    "check_readings",
     "cmc_leakage_coefficient",
     "correlation_degree",
     "drift",
@@ -103,54 +87,40 @@ __all__ = [
     "leakage_by_distance",
     "leakage_summary",
     "leakage_table",
-    "learn_estimator",
     "learn_from_past",
     "mse",
     "plan_estimator",
     "read_panel",
     "read_readings",
     "replay",
-    "smooth_releases",
 ]
 
 #: Names whose modules bring in a database, a solver or a cipher: loaded when first used.
 _LATER = {
     "Accountant": "csdp.accountant",
-    "Attack": "csdp.audit.attack",
     "Discretiser": "csdp.panel",
     "DistanceTable": "csdp.accountant.distances",
     "leakage_by_distance": "csdp.accountant.distances",
-    "Drift": "csdp.fitting.drift",
-    "DriftCheck": "csdp.fitting.drift",
-    "FitQuality": "csdp.fitting.checks",
-    "FoundInput": "csdp.panel",
     "InputSpec": "csdp.panel",
-    "LearnedEstimator": "csdp.estimate",
     "Ledger": "csdp.ledger",
     "Panel": "csdp.panel",
     "Plan": "csdp.plan",
     "Publisher": "csdp.publisher",
     "Readings": "csdp.panel",
-    "ReadingsCheck": "csdp.fitting.emissions",
     "Release": "csdp.publisher",
-    "Replay": "csdp.audit.replay",
     "Skipped": "csdp.publisher",
     "check_model": "csdp.fitting.checks",
-    "check_readings": "csdp.fitting.emissions",
     "attack": "csdp.audit.attack",
     "drift": "csdp.fitting.drift",
-    "DynamicPlan": "csdp.planning",
     "Schedule": "csdp.schedule",
     "dynamic_plan": "csdp.planning",
     "find_input": "csdp.panel",
     "find_plan": "csdp.planning",
     "fit_quality": "csdp.fitting.checks",
     "frontier": "csdp.planning",
-    "learn_estimator": "csdp.estimate",
     "learn_from_past": "csdp.publisher",
     "mse": "csdp.estimate",
     "plan_estimator": "csdp.publisher",
-    "smooth_releases": "csdp.publisher",
     "read_panel": "csdp.panel",
     "read_readings": "csdp.panel",
     "replay": "csdp.audit.replay",

@@ -69,7 +69,7 @@ class Plan(Displayed):
         protect: only present values of a sequence at most this far apart are protected, certified and charged for.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
         schedule: noise levels by tick; none may be above epsilon_c.
-        readings_check: where readings are published, what `csdp.check_readings` said of their public past; by default
+        readings_check: where readings are published, what `check_readings` said of their public past; by default
             as the record of the chain's fit has it.
 
     >>> from csdp import CoupledChain, Mean

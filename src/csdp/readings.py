@@ -174,7 +174,7 @@ def _number(value: float) -> str:
 def judge_evidence(check: str | None, given: str | None, *, finer: int) -> ReadingsEvidence:
     """What is known of the assumptions on readings; a rejected first assumption is refused.
 
-    `check`: the verdict of `csdp.check_readings` in the record of the chain's fit, or None; `given`: as it is declared;
+    `check`: the verdict of `check_readings` in the record of the chain's fit, or None; `given`: as it is declared;
     `finer`: how many states the check proposed.
     """
     if "failed" in (check, given):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import csdp
 from csdp.plan import Plan
+from csdp.query_table import Query
 from oracle import joint_kernel, query_values, recurrent_states, sensitivity
 
 from accountant.brute import Told, history_leakage  # isort: skip
@@ -28,7 +29,7 @@ class Asked:
     state: int = 0
 
     @property
-    def query(self) -> csdp.Query:
+    def query(self) -> Query:
         return csdp.query.parse_query(f"count:{self.state}" if self.name == "count" else self.name)
 
     @property

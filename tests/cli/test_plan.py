@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from csdp import CoupledChain, LearnedEstimator, Mean, Plan, find_plan, mse
-from csdp.estimate import Observation
+from csdp import CoupledChain, Mean, Plan, find_plan, mse
+from csdp.estimate import LearnedEstimator, Observation
 
 PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 

@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from csdp import CoupledChain, LearnedEstimator, Mean, Plan, learn_estimator, learn_from_past
+from csdp import CoupledChain, Mean, Plan, learn_from_past
 from csdp.errors import InputError
-from csdp.estimate import Observation
+from csdp.estimate import LearnedEstimator, Observation, learn_estimator
 from csdp.panel import Panel
 from study import coverage, sets
 

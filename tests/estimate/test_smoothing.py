@@ -35,12 +35,12 @@ def test_gaps_and_ends_and_a_publisher(tmp_path):
     with csdp.Publisher(plan, dataset="a", ledger=tmp_path / "a.db") as publisher:
         releases = [release for release in publisher.publish(panel) if release.tick % 7]
         entries = publisher.ledger.summary("a").head_seq
-        smooth = csdp.smooth_releases(plan, releases)
+        smooth = csdp.publisher.smooth_releases(plan, releases)
         assert publisher.ledger.summary("a").head_seq == entries
     assert [one.values for one in smooth] == [one.values for one in releases]
     assert all(one.about == "then" and 0 <= one.low[0] <= one.estimate[0] <= one.high[0] <= 1 for one in smooth)
     assert max(one.standard_error[0] for one in smooth[8:-8]) <= min(one.standard_error[0] for one in smooth[-1:])
-    newest = csdp.smooth_releases(plan, [replace(one, noise=None) for one in releases])
+    newest = csdp.publisher.smooth_releases(plan, [replace(one, noise=None) for one in releases])
     assert [one.estimate for one in newest] == [one.estimate for one in smooth]  # the noise is that of the plan
 
 
@@ -49,12 +49,12 @@ def test_what_is_refused():
     now = csdp.plan_estimator(plan)
     assert isinstance(now, HistoryEstimator)
     with pytest.raises(InputError, match="then"):
-        csdp.smooth_releases(plan, [], estimator=now)
+        csdp.publisher.smooth_releases(plan, [], estimator=now)
     other = csdp.plan_estimator(csdp.Plan(CHAIN, csdp.Sum(), 1, 1.0), about="then")
     with pytest.raises(InputError, match="made for the plan"):
-        csdp.smooth_releases(plan, [], estimator=other)
+        csdp.publisher.smooth_releases(plan, [], estimator=other)
     with pytest.raises(InputError, match="then"):
         now.smooth([])
     unequal = csdp.Plan(CHAIN, csdp.Mean(), (0, 1), 1.0)
     with pytest.raises(InputError):
-        csdp.smooth_releases(unequal, [])
+        csdp.publisher.smooth_releases(unequal, [])

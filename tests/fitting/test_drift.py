@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import csdp
+import csdp.fitting.drift
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.fitting.prediction import add_environments, predict
 from csdp.fitting.sample import read_sample
@@ -17,7 +18,7 @@ PAIR = csdp.CoupledChain([[0.7, 0.3], [0.4, 0.6]], [[0.8, 0.2], [0.4, 0.6]])
 
 
 def watch(chain, **settings):
-    return csdp.DriftCheck(chain, public=True, **settings)
+    return csdp.fitting.drift.DriftCheck(chain, public=True, **settings)
 
 
 def test_a_bet_has_mean_one():
@@ -147,7 +148,7 @@ def test_memory_fades():
 
 def test_it_tells_about_the_data():
     with pytest.warns(PrivacyLeakWarning, match="tells about the readings"):
-        csdp.DriftCheck(PAIR)
+        csdp.fitting.drift.DriftCheck(PAIR)
     with pytest.warns(PrivacyLeakWarning, match="tells about the readings"):
         csdp.drift(PAIR, np.zeros((9, 2), int))
 
@@ -173,7 +174,7 @@ def test_wrong_calls():
     with pytest.raises(InputError, match="expected"):
         csdp.drift("chain", np.zeros((9, 2), int), public=True)
     with pytest.raises(InputError, match="expected"):
-        csdp.DriftCheck("chain", public=True)
+        csdp.fitting.drift.DriftCheck("chain", public=True)
     with pytest.raises(InputError, match="3 sequences x1, x2, x3 given; the chain has 2"):
         csdp.drift(PAIR, np.zeros((9, 3), int), public=True)
 
@@ -207,4 +208,4 @@ def test_backward_chains_with_environments_are_read_from_the_last_row_back(kind)
     changed = np.concatenate([states[:350], other.simulate(700, seed=3)[350:]])
     assert csdp.drift(chain, changed, public=True).at >= 350
     with pytest.raises(InputError, match=r"use csdp\.drift"):
-        csdp.DriftCheck(chain, public=True)
+        csdp.fitting.drift.DriftCheck(chain, public=True)

@@ -36,7 +36,7 @@ def test_no_iteration_lowers_the_objective(s, m, skew):
 
 
 def test_a_path_that_falls_is_called_so():
-    assert not csdp.FitRecord(method="em", observations=1, path=(-3.0, -2.0, -2.5)).monotone
+    assert not csdp.chain.FitRecord(method="em", observations=1, path=(-3.0, -2.0, -2.5)).monotone
 
 
 @pytest.mark.parametrize("m", [2, 3, 5])

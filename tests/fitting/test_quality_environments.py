@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import csdp
+import csdp.fitting.drift
 from csdp.errors import InputError
 from csdp.fitting.prediction import EnvironmentPrediction, add_environments
 from csdp.fitting.sample import read_sample
@@ -147,10 +148,10 @@ def test_drift_of_a_panel_starts_at_its_tick_and_backward_chains_are_not_watched
     late = csdp.Panel.from_states(states[1:], first_tick=1)
     assert not csdp.drift(chain, late, public=True).drifted
     assert csdp.drift(chain, states[1:], public=True).drifted
-    check = csdp.DriftCheck(chain, first_tick=1, public=True)
+    check = csdp.fitting.drift.DriftCheck(chain, first_tick=1, public=True)
     assert not any(check.update(row).alarm for row in states[1:])
     with pytest.raises(InputError, match="direction='forward'"):
-        csdp.DriftCheck(environment_chain("hidden", "backward"), public=True)
+        csdp.fitting.drift.DriftCheck(environment_chain("hidden", "backward"), public=True)
 
 
 def test_a_fitted_environment_chain_with_a_family_is_watched():

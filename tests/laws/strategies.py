@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 import csdp
 from csdp.chain import Model
+from csdp.query_table import Query
 
 Array = NDArray[np.float64]
 
@@ -70,7 +71,7 @@ class System:
         return csdp.CoupledChain(self.coupling, self.transitions, **rest)
 
     @property
-    def asked(self) -> csdp.Query:
+    def asked(self) -> Query:
         """The library's query."""
         plain = {
             "mean": csdp.Mean(),

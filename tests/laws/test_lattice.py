@@ -12,6 +12,7 @@ import csdp
 import oracle as o
 from csdp.estimate.error import noise_variance
 from csdp.query import tabulate
+from csdp.query_table import Query
 from laws.reference import Reference
 from laws.strategies import System, law_settings, systems
 
@@ -75,7 +76,7 @@ def test_a_lattice_beside_the_answers_would_leak_less() -> None:
     [(csdp.Mean(), [0, 1]), (csdp.Sum(), [2, 5]), (csdp.Linear([1, 3]), [0, 1]), (csdp.Max(), [[0, 4], [1, 2]])],
     ids=["mean", "values 2 and 5", "weights 1 and 3", "max"],
 )
-def test_two_releases_on_a_finer_lattice_leak_the_same(query: csdp.Query, values: list, moves: list) -> None:
+def test_two_releases_on_a_finer_lattice_leak_the_same(query: Query, values: list, moves: list) -> None:
     """Both outputs together, at ages 1 and 2: added up over the pairs of snapshots that they read."""
     chain = csdp.CoupledChain([[0.8, 0.2], [0.4, 0.6]], moves, values=values)
     asked = tabulate(query, chain)
@@ -106,7 +107,7 @@ def test_two_releases_on_a_finer_lattice_leak_the_same(query: csdp.Query, values
     ],
     ids=["count", "mean", "sum of three values", "histogram"],
 )
-def test_the_variance_against_laplace_s(query: csdp.Query, states: int, shares: tuple[float, ...]) -> None:
+def test_the_variance_against_laplace_s(query: Query, states: int, shares: tuple[float, ...]) -> None:
     chain = csdp.CoupledChain([[0.5, 0.5], [0.5, 0.5]], np.full((states, states), 1 / states))
     width = query.sensitivity(1, chain.value_table)
     for level, share in zip((1.0, 2.0, 4.0), shares, strict=True):

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 import csdp
 from csdp.errors import UnsafeRandomnessWarning
 from csdp.estimate import BayesFilter
+from csdp.query_table import Query
 
 Array = NDArray[np.float64]
 
@@ -24,11 +25,13 @@ TICKS, BATCHES = 12_000, 40
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Callable[[csdp.Query], tuple[Array, Array, Array]]:
+def published(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[Query], tuple[Array, Array, Array]]:
     """Raw outputs, linear estimates and the truth of the same ticks, at age 1 and epsilon_c 3; made once per query."""
 
     @cache
-    def publish(query: csdp.Query) -> tuple[Array, Array, Array]:
+    def publish(query: Query) -> tuple[Array, Array, Array]:
         plan = csdp.Plan(PAIR, query, 1, 3.0)
         states = PAIR.simulate(TICKS + plan.max_age, seed=11)
         with pytest.warns(UnsafeRandomnessWarning):
@@ -55,7 +58,7 @@ def interval(squares: Array) -> tuple[float, float]:
     "query", [csdp.Mean(), pytest.param(csdp.Histogram(), marks=pytest.mark.slow)], ids=lambda q: q.name
 )
 def test_the_publisher_s_error_is_the_predicted_one(
-    published: Callable[[csdp.Query], tuple[Array, Array, Array]], query: csdp.Query
+    published: Callable[[Query], tuple[Array, Array, Array]], query: csdp.query_table.Query
 ) -> None:
     raw, linear, truth = published(query)
     for estimate, output in (("raw", raw), ("linear", linear)):
@@ -68,7 +71,7 @@ def test_the_publisher_s_error_is_the_predicted_one(
 
 
 def test_the_filter_of_what_was_published_is_as_exact_as_predicted(
-    published: Callable[[csdp.Query], tuple[Array, Array, Array]],
+    published: Callable[[Query], tuple[Array, Array, Array]],
 ) -> None:
     plan = csdp.Plan(PAIR, csdp.Mean(), 1, 3.0)
     raw, linear, truth = published(csdp.Mean())

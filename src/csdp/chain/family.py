@@ -136,7 +136,7 @@ class FitRecord:
     (clock, hidden), `environments` how many there are, `shrinkage` how many transitions of the common chain
     each of them got; `gains` are (chain, nats per tick that it gained over independent chains on readings that were set
     aside, standard error) for every chain that was compared. `readings_check` says what the readings behind the states
-    showed (`csdp.check_readings`; None where they were not public or not given), `finer_states` how many states were
+    showed (`check_readings`; None where they were not public or not given), `finer_states` how many states were
     proposed instead. `step` is the time from one tick to the next in seconds, where the readings had timestamps: a
     publisher whose ticks are of another length is refused. A record of a private fit holds nothing else but what the
     noised counts gave.

@@ -133,7 +133,7 @@ class LearnedEstimator:
     def from_dict(cls, content: Any) -> LearnedEstimator:
         """From what `to_dict` makes."""
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-            raise InputError(f"estimator: this version reads schema {SCHEMA!r}; learn it with csdp.learn_estimator")
+            raise InputError(f"estimator: this version reads schema {SCHEMA!r}; learn it with csdp.learn_from_past")
         try:
             inner = content["estimator"]
             bounds = inner["bounds"]

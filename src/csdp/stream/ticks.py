@@ -52,7 +52,7 @@ class Alarm(Protocol):
 
 
 class DriftMonitor(Protocol):
-    """A check of whether readings still follow the model, such as `csdp.DriftCheck`.
+    """A check of whether readings still follow the model, such as `DriftCheck`.
 
     It sees private data: its alarms are for the operator only.
     """
