@@ -2,6 +2,7 @@
 
 import ast
 from fractions import Fraction
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,7 @@ from scipy.optimize import linprog
 from scipy.special import logsumexp
 
 import oracle as o
-import oracle_continual as oc
-from reference_values import T3, T21, T, binary, columns, pair
+from reference_values import COLUMNS, ONE, REFERENCE, RTOL, T3, T21, T, binary, columns, pair
 
 
 def random_chain(rng: np.random.Generator, s: int, m: int, zeros: float = 0.0):
@@ -23,11 +23,10 @@ def random_chain(rng: np.random.Generator, s: int, m: int, zeros: float = 0.0):
 
 
 def test_the_oracle_is_independent_of_the_library():
-    for module in (o, oc):
-        tree = ast.parse(Path(module.__file__).read_text())
-        names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-        names |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
-        assert not any(name.split(".")[0] == "csdp" for name in names)
+    tree = ast.parse(Path(o.__file__).read_text())
+    names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    names |= {n.module for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert not any(name.split(".")[0] == "csdp" for name in names)
 
 
 def test_joint_kernel_by_hand():
@@ -63,9 +62,16 @@ def test_aged_law_agrees_with_path_enumeration(s, m, ages, start):
     kernel = o.joint_kernel(*random_chain(rng, s, m, zeros=0.3 if start == "point" else 0.0))
     initial = {"stationary": None, "random": rng.dirichlet(np.ones(m**s)), "point": np.eye(m**s)[0]}[start]
     B, law = o.aged_law(kernel, s, m, ages, initial)
-    B2, law2 = o.aged_law_paths(kernel, s, m, ages, initial)
-    np.testing.assert_allclose(B, B2, rtol=1e-12, atol=1e-15)
-    np.testing.assert_allclose(law, law2, rtol=1e-12, atol=1e-15)
+    snaps, count = o.snapshots(s, m), m**s
+    joint = np.zeros((count, count))
+    for path in product(range(count), repeat=max(ages) + 1):
+        prob = (o.stationary(kernel) if initial is None else initial)[path[0]]
+        for here, there in pairwise(path):
+            prob *= kernel[here, there]
+        z = tuple(snaps[path[-1 - ages[i]]][i] for i in range(s))
+        joint[path[-1], snaps.index(z)] += prob
+    np.testing.assert_allclose(law, joint.sum(axis=1), rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(np.nan_to_num(B) * law[:, None], joint, rtol=1e-12, atol=1e-15)
     assert np.array_equal(np.isnan(B).any(axis=1), law == 0)
 
 
@@ -98,9 +104,14 @@ def test_the_finite_maximum_is_the_sup(query, points, adversary):
     s1 = o.sensitivity(f, 2, 3, 1)
     B, law = o.aged_law(o.joint_kernel(*T3), 2, 3, (1, 2))
     exact = o.exact_leakage(B, f, 2, 3, 1.3, s1, adversary, law)
-    # margin 1 puts the values on the grid, 0.987 beside them
-    assert o.dense_grid_leakage(B, f, 2, 3, 1.3, s1, adversary, law, points) == pytest.approx(exact, rel=1e-12)
-    beside = o.dense_grid_leakage(B, f, 2, 3, 1.3, s1, adversary, law, points - 1, margin=0.987)
+    rows, pairs, _ = o.adversary_rows(B, law, 2, 3, adversary)
+
+    def scan(points, margin):
+        axes = [np.linspace(min(c) - margin, max(c) + margin, points) for c in zip(*f, strict=True)]
+        return o.worst_output(rows, pairs, f, list(product(*axes)), 1.3, s1)[0]
+
+    assert scan(points, 1.0) == pytest.approx(exact, rel=1e-12)  # the values are on the grid
+    beside = scan(points - 1, 0.987)
     assert exact * 0.8 < beside <= exact * (1 + 1e-12)
 
 
@@ -124,8 +135,7 @@ def test_order_of_bounds_on_random_chains(seed):
     got = columns(coupling, t, ages, float(rng.uniform(0.1, 5)), query)
     slack = 1e-9
     assert got["exact"] <= got["profile"] + slack
-    assert got["profile"] <= min(got["two-point"], got["contraction"], got["freshness"]) + slack
-    assert got["two-point"] <= got["loose"] + slack
+    assert got["profile"] <= min(got["loose"], got["freshness"]) + slack
     assert got["any"] >= max(got["exact"], got["uninformed"])
     assert got["uninformed"] <= np.tanh(got["lineage"] / 4) * got["alpha"] + slack
     assert got["any"] <= o.lineage_uninformed(coupling, t, 1) + slack
@@ -133,19 +143,22 @@ def test_order_of_bounds_on_random_chains(seed):
 
 @pytest.mark.parametrize("alpha", [0.01, 1.0, 30.0, 2000.0])
 @pytest.mark.parametrize("zeros", [0.0, 0.4])
-def test_profile_by_subsets_by_sorting_and_by_programme(alpha, zeros):
+def test_profile_by_thresholds_by_subsets_and_by_programme(alpha, zeros):
     rng = np.random.default_rng(3)
     rows = rng.dirichlet(np.ones(9), size=3) * (rng.random((3, 9)) >= zeros)
     rows /= rows.sum(axis=1, keepdims=True)
     pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
-    assert o.profile_sorted(rows, pairs, alpha) == pytest.approx(o.profile_subsets(rows, pairs, alpha), rel=1e-12)
+    member = np.array(list(product((0.0, 1.0), repeat=9)))
+    mixed = [o.log_mix(member @ row, (1 - member) @ row, alpha) for row in rows]
+    subsets = max(float((mixed[a] - mixed[b]).max()) for a, b in pairs)
+    assert o.profile(rows, pairs, alpha) == pytest.approx(subsets, rel=1e-12)
     if alpha <= 1:
         best = 0.0
         for a, b in pairs:  # 1 <= g/h <= e^alpha, q.g = 1
             limits = np.vstack([np.c_[-np.eye(9), np.ones(9)], np.c_[np.eye(9), np.full(9, -np.exp(alpha))]])
             found = linprog(np.r_[-rows[a], 0], A_ub=limits, b_ub=np.zeros(18), A_eq=[np.r_[rows[b], 0]], b_eq=[1])
             best = max(best, np.log(-found.fun))
-        assert o.profile_subsets(rows, pairs, alpha) == pytest.approx(best, abs=1e-8)
+        assert subsets == pytest.approx(best, abs=1e-8)
 
 
 def test_large_epsilon_stays_finite_and_meets_freshness():
@@ -157,8 +170,6 @@ def test_large_epsilon_stays_finite_and_meets_freshness():
         got = o.exact_leakage(B, f, 2, 3, 1000.0, 2.0, adversary, law)
         assert got == pytest.approx(o.freshness(rows, pairs), rel=1e-12)
     assert o.loose(0.3, 1000.0) == pytest.approx(1000 + np.log(0.3), rel=1e-14)
-    assert o.two_point(0.3, np.inf, 5.0) == pytest.approx(o.loose(0.3, 5.0), rel=1e-14)
-    assert o.two_point(0.0, 0.0, 5.0) == 0
 
 
 def test_age_zero_is_the_plain_mechanism():
@@ -192,7 +203,7 @@ def test_one_release_of_the_history_is_exact_leakage(ages, query):
     s1 = o.sensitivity(f, 2, 2, 1)
     B, law = o.aged_law(kernel, 2, 2, ages)
     exact = o.exact_leakage(B, f, 2, 2, 1.5, s1, "informed", law)
-    assert oc.history_leakage(kernel, 2, 2, ages, 1.5, f, s1, 1) == pytest.approx(exact, rel=1e-11)
+    assert o.repeated_leakage(kernel, 2, 2, ages, 1.5, f, s1, 1) == pytest.approx(exact, rel=1e-11)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -201,9 +212,9 @@ def test_histories_stay_below_metric_scalar_and_freshness(seed):
     kernel = o.joint_kernel(*random_chain(rng, 2, 2))
     f = o.query_values("mean", 2, 2, [0, 1])
     B, law = o.aged_law(kernel, 2, 2, (1, 1))
-    got = [oc.history_leakage(kernel, 2, 2, 1, 0.8, f, 0.5, n) for n in (1, 2, 3)]
-    metric = oc.metric_accountant(kernel, 2, 2, 1, 0.8, f, 0.5, 3)
-    scalar = oc.scalar_accountant(kernel, 2, 2, 1, 1.6, 3)
+    got = [o.repeated_leakage(kernel, 2, 2, 1, 0.8, f, 0.5, n) for n in (1, 2, 3)]
+    metric = o.metric_accountant(kernel, 2, 2, 1, 0.8, f, 0.5, 3)
+    scalar = o.scalar_accountant(kernel, 2, 2, 1, 1.6, 3)
     fresh = o.freshness(B, o.neighbour_pairs(2, 2, law))
     assert got == sorted(got)
     for value, sharp, cheap in zip(got, metric, scalar, strict=True):
@@ -228,15 +239,160 @@ def test_history_grid_is_the_sup_over_two_outputs():
         ]
         loglik[x] = logsumexp(terms, axis=0)
     f = o.query_values("mean", 1, 2, [0, 1])
-    got = oc.history_leakage(P, 1, 2, 1, eps, f, 1.0, 2)
+    got = o.repeated_leakage(P, 1, 2, 1, eps, f, 1.0, 2)
     assert np.abs(loglik[0] - loglik[1]).max() == pytest.approx(got, rel=1e-12)
 
 
 def test_ages_of_releases_may_be_given_one_by_one():
     kernel = o.joint_kernel(pair(0.75), binary(0.1, 0.2))
     f = o.query_values("mean", 2, 2, [0, 1])
-    same = oc.history_leakage(kernel, 2, 2, (1, 2), 1.0, f, 0.5, 2)
-    assert oc.history_leakage(kernel, 2, 2, [(1, 2), (1, 2)], 1.0, f, 0.5, 2) == same
-    assert oc.history_leakage(kernel, 2, 2, [(1, 1), (1, 2)], 1.0, f, 0.5, 2) != same
-    with pytest.raises(ValueError, match="a release"):
-        oc.history_leakage(kernel, 2, 2, [(1, 2)], 1.0, f, 0.5, 2)
+    same = o.repeated_leakage(kernel, 2, 2, (1, 2), 1.0, f, 0.5, 2)
+    assert o.repeated_leakage(kernel, 2, 2, [(1, 2), (1, 2)], 1.0, f, 0.5, 2) == same
+    assert o.repeated_leakage(kernel, 2, 2, [(1, 1), (1, 2)], 1.0, f, 0.5, 2) != same
+
+
+# ---- every number that is stated of it -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", REFERENCE)
+def test_reference_values(row):
+    setting, expected = REFERENCE[row]
+    got = columns(*setting)
+    assert [got[name] for name in COLUMNS] == pytest.approx(expected, rel=RTOL, abs=0)
+
+
+def test_histogram_needs_the_product_of_values():
+    P = [[0.2, 0.4, 0.4], [0.6, 0.2, 0.2], [0.05, 0.05, 0.9]]
+    f = o.query_values("histogram", 1, 3, range(3))
+    B, law = o.aged_law(P, 1, 3, (1,))
+    rows, pairs, _ = o.adversary_rows(B, law, 1, 3, "informed")
+    assert o.sensitivity(f, 1, 3, 1) == 2
+    assert o.exact_leakage(B, f, 1, 3, 1, 2, "informed", law) == pytest.approx(0.642244839, rel=RTOL)
+    assert o.worst_output(rows, pairs, f, f, 1, 2)[0] == pytest.approx(0.582967653, rel=RTOL)
+
+
+def test_uninformed_exceeds_the_informed_freshness():
+    t = np.array([[binary(0.01, 0.04)] * 2, [binary(0.035, 0.275)] * 2])
+    got = columns(np.array([[0, 1], [0, 1]]), t, (2, 2), 4, "mean")
+    assert got["uninformed"] == pytest.approx(2.8221, abs=5e-5)
+    assert got["freshness"] == pytest.approx(2.7637, abs=5e-5)
+
+
+def test_printed_loose_underestimates():
+    got = columns(ONE, binary(0.01, 0.3), (1,), 1, "mean")
+    assert got["printed-loose"] == pytest.approx(0.690, abs=5e-4)
+    assert got["exact"] == pytest.approx(0.7727, abs=5e-5)
+
+
+def test_printed_tight_above_loose():
+    got = columns(pair(0.5), binary(0.3, 0.3), (1, 1), 1, "mean")
+    assert got["printed-tight"] == pytest.approx(1.045, abs=5e-4)
+    assert got["printed-loose"] == pytest.approx(0.48, abs=5e-3)
+    assert got["exact"] == pytest.approx(0.4088, abs=5e-5)
+
+
+@pytest.mark.parametrize(("c", "expected"), [(1.0, 0.3740), (0.75, 0.4002), (0.5, 0.4088)])
+def test_coupling_raises_exact_leakage(c, expected):
+    assert columns(pair(c), binary(0.3, 0.3), (1, 1), 1, "mean")["exact"] == pytest.approx(expected, abs=5e-5)
+
+
+@pytest.mark.parametrize("age", [4, 5, 6, 8])
+def test_difference_fades_with_age(age):
+    got = [columns(pair(c), binary(0.3, 0.3), (age, age), 1, "mean")["exact"] for c in (1.0, 0.75, 0.5)]
+    assert max(got) / min(got) < 1.02
+
+
+def test_comparative_figure():
+    """Delta_k eps_c without d(2) is 4.5e-5, with it 9.0e-5, as ADP gives for one chain."""
+    eps = 0.860662966
+    got = columns(pair(0.5), binary(0.3, 0.3), (10, 10), eps, "mean")
+    adp = columns(ONE, binary(0.3, 0.3), (10,), eps, "mean")
+    assert got["printed-loose"] / 2 == pytest.approx(4.5e-5, abs=5e-7)
+    assert got["printed-loose"] == pytest.approx(9.0e-5, abs=5e-7)
+    assert adp["printed-loose"] == pytest.approx(9.0e-5, abs=5e-7)
+
+
+def test_aging_can_raise_leakage_above_epsilon():
+    got = columns(pair(0.5), binary(0.001, 0.1), (2, 2), 4, "mean")
+    assert got["exact"] == pytest.approx(5.67, abs=5e-3)
+
+
+CONTINUAL = {
+    "pair": (
+        (pair(0.75), binary(0.3, 0.3), 1, 0.5),
+        [0.2038, 0.2829, 0.3110, 0.3206],
+        [0.2928, 0.4056, 0.4542, 0.4760],
+    ),
+    "skewed pair": (
+        (pair(0.6), binary(0.01, 0.3), 2, 2.0),
+        [1.7738, 3.0418, 3.1944, 3.2041],
+        [2.0662, 3.2267, 3.3450, 3.3497],
+    ),
+    "single": (
+        (ONE, binary(0.3, 0.3), 1, 0.5),
+        [0.1966, 0.2695, 0.2956, 0.3048, 0.3080, 0.3091],
+        [0.1966, 0.2695, 0.2956, 0.3048, 0.3080, 0.3091],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CONTINUAL)
+def test_histories_metric_and_scalar(case):
+    (coupling, t, age, eps), expected, scalar = CONTINUAL[case]
+    s = len(coupling)
+    kernel = o.joint_kernel(coupling, t)
+    f = o.query_values("mean", s, 2, [0, 1])
+    n = len(expected)
+    got = [o.repeated_leakage(kernel, s, 2, age, eps, f, 1 / s, k) for k in range(1, n + 1)]
+    assert got == pytest.approx(expected, abs=5e-5)
+    assert o.scalar_accountant(kernel, s, 2, age, s * eps, n) == pytest.approx(scalar, abs=5e-5)
+    assert o.metric_accountant(kernel, s, 2, age, eps, f, 1 / s, n) == pytest.approx(got, abs=1e-7)
+
+
+def test_one_chain_freshness():
+    assert columns(ONE, binary(0.3, 0.3), (1,), 0.5, "mean")["freshness"] == pytest.approx(0.8473, abs=5e-5)
+
+
+def test_metric_is_above_exact_for_three_states():
+    P = np.array([[0.2, 0.7, 0.1], [0.1, 0.7, 0.2], [0.1, 0.8, 0.1]])
+    f = o.query_values("mean", 1, 3, range(3))
+    assert o.repeated_leakage(P, 1, 3, 1, 1.0, f, 2.0, 1) == pytest.approx(0.083243, abs=5e-7)
+    assert o.metric_accountant(P, 1, 3, 1, 1.0, f, 2.0, 1)[0] == pytest.approx(0.105499, abs=5e-7)
+
+
+def test_stale_readings():
+    kernel = o.joint_kernel(pair(0.75), binary(0.01, 0.01))
+    f = o.query_values("mean", 2, 2, [0, 1])
+    assert o.repeated_leakage(kernel, 2, 2, (1, 1), 1.0, f, 0.5, 1) == pytest.approx(1.1535, abs=5e-5)
+    assert o.repeated_leakage(kernel, 2, 2, (1, 2), 1.0, f, 0.5, 1) == pytest.approx(1.3053, abs=5e-5)
+
+
+def test_temporal_leakage():
+    bpl, fpl, tpl = o.temporal_leakage(binary(0.3, 0.3), [1.0] * 81)
+    assert bpl[0] == fpl[-1] == 1
+    assert bpl[1] - 1 == pytest.approx(0.37399, abs=5e-6)
+    assert bpl[-1] == pytest.approx(1.5261, abs=5e-5)
+    assert fpl[0] == pytest.approx(1.5261, abs=5e-5)
+    assert max(tpl) == pytest.approx(2.0522, abs=5e-5)
+
+
+def test_temporal_leakage_is_the_worst_likelihood_ratio_of_a_randomised_reading():
+    """Brute force for a binary chain: each reading is flipped with odds e^-eps; the worst record per time."""
+    P, eps, n = binary(0.1, 0.35), [0.7, 0.4, 1.1], 3
+    law = o.stationary(P)
+    bpl, fpl, tpl = o.temporal_leakage(P, eps)
+
+    def worst(at: int, seen: list[int]) -> float:
+        best = 0.0
+        for y in np.ndindex(*(2,) * n):
+            like = np.zeros(2)
+            for x in np.ndindex(*(2,) * n):
+                prob = law[x[0]] * np.prod([P[x[k], x[k + 1]] for k in range(n - 1)]) / law[x[at]]
+                like[x[at]] += prob * np.exp(-sum(eps[k] * (x[k] != y[k]) for k in seen))
+            best = max(best, abs(np.log(like[0] / like[1])))
+        return best
+
+    for at in range(n):
+        assert bpl[at] == pytest.approx(worst(at, list(range(at + 1))), rel=1e-12)
+        assert fpl[at] == pytest.approx(worst(at, list(range(at, n))), rel=1e-12)
+        assert tpl[at] == pytest.approx(worst(at, list(range(n))), rel=1e-12)

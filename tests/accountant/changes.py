@@ -16,7 +16,7 @@ from csdp.query import PerGroup
 from csdp.query_table import Groups
 from oracle import joint_kernel, snapshots
 
-from accountant.brute import Told, history_leakage  # isort: skip
+from oracle import Told, history_leakage  # isort: skip
 
 Array = NDArray[np.float64]
 #: Rows of a table of likelihoods times its columns; beyond, a case is drawn anew.

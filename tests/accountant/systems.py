@@ -13,7 +13,7 @@ from csdp.plan import Plan
 from csdp.query_table import Query
 from oracle import joint_kernel, query_values, recurrent_states, sensitivity
 
-from accountant.brute import Told, history_leakage  # isort: skip
+from oracle import Told, history_leakage  # isort: skip
 
 Array = NDArray[np.float64]
 QUERIES = ("mean", "max", "count", "identity", "sum", "min", "histogram")

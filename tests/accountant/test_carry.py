@@ -11,7 +11,7 @@ from csdp.plan import Plan
 from csdp.query import PerGroup
 from csdp.query_table import Groups
 
-from accountant.brute import Told, history_leakage  # isort: skip
+from oracle import Told, history_leakage  # isort: skip
 from accountant.changes import sweep  # isort: skip
 from oracle import joint_kernel  # isort: skip
 

@@ -9,7 +9,7 @@ import csdp
 from csdp import Accountant, CoupledChain, EnvironmentChain, Mean, Plan
 from csdp.accountant.state import State
 from csdp.errors import InputError, TooLargeError
-from oracle_environment import (
+from oracle import (
     clock_backward_kernels,
     likelihoods,
     mean_answers,

@@ -12,7 +12,7 @@ from csdp.accountant import Accountant, Lateness
 from csdp.accountant.vector import LATE_SLICES
 from csdp.errors import InputError
 
-from accountant.brute import Told, history_leakage  # isort: skip
+from oracle import Told, history_leakage  # isort: skip
 from accountant.test_vector import ROUNDING, forward_kernel  # isort: skip
 from bounds.test_influence import QUERIES, answers, random_system, ring  # isort: skip
 from bounds.test_slice_history import weakly_coupled  # isort: skip

@@ -9,8 +9,7 @@ import pytest
 
 from csdp import Accountant, CoupledChain, EnvironmentChain, Mean, Plan
 from csdp.accountant.environment import _SCALAR_STEPS
-from oracle import joint_kernel
-from oracle_environment import clock_backward_kernels, mean_answers, worst
+from oracle import clock_backward_kernels, joint_kernel, mean_answers, worst
 
 GAPS = [_SCALAR_STEPS + n for n in (-1, 0, 1, 2, 5)]
 ALONE, PAIR = np.eye(1), np.array([[0.9, 0.1], [0.2, 0.8]])

@@ -16,8 +16,16 @@ from csdp import Accountant, CoupledChain, Family, Identity, Max, Mean
 from csdp.accountant import component
 from csdp.errors import InputError, TooLargeError
 from csdp.plan import Plan
-from oracle import all_pairs, joint_kernel, profile_sorted, stationary
-from oracle_continual import history_leakage, metric_accountant, scalar_accountant, temporal_leakage
+from oracle import (
+    all_pairs,
+    joint_kernel,
+    metric_accountant,
+    profile,
+    repeated_leakage,
+    scalar_accountant,
+    stationary,
+    temporal_leakage,
+)
 
 SYMMETRIC = [[0.7, 0.3], [0.3, 0.7]]
 SKEWED = [[0.99, 0.01], [0.3, 0.7]]
@@ -59,7 +67,7 @@ def test_metric_state_equals_brute_force_over_all_histories(name: str) -> None:
     accountant = Accountant(Plan(CoupledChain(coupling, transitions), Mean(), age, epsilon_c))
     fvals = [(sum(map(int, np.binary_repr(z, s))) / s,) for z in range(2**s)]
     for releases in (1, 2, 3):
-        truth = history_leakage(joint_kernel(coupling, transitions), s, 2, age, epsilon_c, fvals, 1 / s, releases)
+        truth = repeated_leakage(joint_kernel(coupling, transitions), s, 2, age, epsilon_c, fvals, 1 / s, releases)
         value = accountant.after(releases, state="metric").epsilon
         assert value == pytest.approx(truth, rel=1e-9)
         assert value >= truth * (1 - 1e-13)
@@ -199,7 +207,7 @@ def test_lifetime_at_unequal_ages_covers_the_rule_at_every_slice(oldest: int, ga
     def told(rows: np.ndarray, costs: list[float]) -> list[float]:
         out: list[float] = []
         for c in costs:
-            out.append(c + (profile_sorted(rows, all_pairs(law), out[-1]) if out else 0.0))
+            out.append(c + (profile(rows, all_pairs(law), out[-1]) if out else 0.0))
         return out
 
     before, after = told(back, cost), told(kernel, cost[::-1])[::-1]

@@ -11,8 +11,7 @@ from csdp.accountant import Accountant
 from csdp.bounds.result import ANY_DISTANCE
 from csdp.errors import BudgetExceeded, InputError
 from csdp.planning import find_plan
-from oracle import joint_kernel, snapshots, stationary
-from oracle_environment import clock_backward_kernels, likelihoods, reverse
+from oracle import clock_backward_kernels, joint_kernel, likelihoods, reverse, snapshots, stationary
 
 
 class Case:

@@ -13,8 +13,7 @@ from csdp.accountant import Accountant
 from csdp.accountant.component import JointComponent
 from csdp.accountant.lateness import Lateness
 from csdp.accountant.smaller import SmallerComponent
-from oracle import joint_kernel, stationary
-from oracle_environment import likelihoods, mean_answers, reverse, worst
+from oracle import joint_kernel, likelihoods, mean_answers, reverse, stationary, worst
 
 from bounds.test_influence import ring  # isort: skip
 

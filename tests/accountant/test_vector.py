@@ -14,7 +14,7 @@ from csdp.accountant.vector import WINDOW, InfluenceComponent, SliceComponent
 from csdp.errors import InputError
 from oracle import joint_kernel, stationary
 
-from accountant.brute import Told, history_leakage  # isort: skip
+from oracle import Told, history_leakage  # isort: skip
 from bounds.test_influence import QUERIES, answers, random_system, ring  # isort: skip
 from bounds.test_slice_history import weakly_coupled  # isort: skip
 

@@ -10,9 +10,9 @@ from attacks.cases import Case
 from attacks.history import MANY, Outcome
 from attacks.library import make_plan
 from attacks.plain import Truth, answers
-from attacks.truth import TooManyError
 from csdp.accountant import Accountant
 from csdp.errors import CsdpError
+from oracle import TooManyError
 
 
 def run_alone(case: Case) -> Outcome:

@@ -12,13 +12,13 @@ import numpy as np
 from attacks.cases import Case, PlanSpec, Step
 from attacks.library import NAMES, CrashError, Tap, follow_sequences, make_plan
 from attacks.plain import Truth, answers
-from attacks.truth import TooManyError
 from csdp.errors import CsdpError, InputError
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import Publisher, Release, plan_estimator
 from csdp.report.certificate import certify
+from oracle import TooManyError
 
 #: Worst histories beyond which nothing more is published: the truth takes too long.
 MANY = 3_000

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.processes import Limits, ahead, back, backward_world, coupled_laws, periodic_world, product_kernel
-from attacks.truth import World, closed_classes, connected, coupled_kernel
+from oracle import World, closed_classes, connected, joint_kernel
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -150,7 +150,7 @@ def random_spec(rng: Random, s: int, m: int, *, values: Array | None = None, fit
         if rng.random() < 0.3:  # a law of its own for every sequence
             for j in range(s):
                 transitions[j, j] = _transitions(rng, kind, m)
-        kernel = coupled_kernel(coupling, transitions)
+        kernel = joint_kernel(coupling, transitions)
         label = f"{kind} {label}" if s > 1 else kind
     if len(closed_classes(kernel)) > 1 or rng.random() < 0.06:  # every snapshot may lead to the same few
         restart = _row(rng, str(rng.choice(["smooth", "zeros", "deterministic"])), m**s)
@@ -158,7 +158,7 @@ def random_spec(rng: Random, s: int, m: int, *, values: Array | None = None, fit
             kernel = 0.9 * kernel + 0.1 * restart
         else:
             transitions = 0.9 * transitions + 0.1 * restart.reshape(m, -1).sum(axis=1)
-            kernel = coupled_kernel(coupling, transitions)
+            kernel = joint_kernel(coupling, transitions)
     fit = float(rng.choice([0.25, 0.5, 1.0])) if fits and rng.random() < 0.12 else None
     return Spec(s, m, kernel, coupling, transitions, given, label, fit)
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from attacks.cases import Ask, PlanSpec
 from attacks.models import Spec, worlds_of
-from attacks.truth import Output, digits_of, group_loss, record_loss
+from oracle import Output, digits_of, group_loss, record_loss
 
 Array = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.truth import Array, World, digits_of, stationary_law
+from oracle import Array, Changing, World, digits_of, stationary
 
 Random = np.random.Generator
 
@@ -29,31 +29,6 @@ def turned(kernel: Array, law: Array) -> tuple[Array, Array]:
     total = joint.sum(axis=0)
     rows = np.divide(joint.T, total[:, None], out=np.tile(law, (len(law), 1)), where=total[:, None] > 0)
     return rows, total
-
-
-@dataclass(frozen=True, eq=False)
-class Changing(World):
-    """A law whose kernels are given slice by slice: `kernels[n]` leads to the slice `first + 1 + n`.
-
-    `start` is the law of the slice `first`.
-    """
-
-    first: int = 0
-    kernels: tuple[Array, ...] = ()
-
-    def into(self, slice_: int) -> Array:
-        return self.kernels[slice_ - self.first - 1]
-
-    def law_at(self, first: int) -> Array:
-        return self._laws[first - self.first]
-
-    @cached_property
-    def _laws(self) -> list[Array]:
-        assert self.start is not None
-        laws = [self.start]
-        for kernel in self.kernels:
-            laws.append(laws[-1] @ kernel)
-        return laws
 
 
 def ahead(into: Callable[[int], Array], start: Array, first: int, last: int, s: int, m: int) -> World:
@@ -73,7 +48,7 @@ def back(out_of: Callable[[int], Array], end: Array, first: int, last: int, s: i
 
 def backward_world(kernel: Array, s: int, m: int) -> World:
     """The stationary law of one backward kernel."""
-    law = stationary_law(kernel)
+    law = stationary(kernel)
     return World(turned(kernel, law)[0], s, m, law)
 
 
@@ -84,10 +59,10 @@ def periodic_world(kernels: Sequence[Array], *, backward: bool, first: int, last
     if backward:
         for n in range(last, last - count, -1):
             whole = whole @ kernels[n % count]
-        return back(lambda n: kernels[n % count], stationary_law(whole), first, last, s, m)
+        return back(lambda n: kernels[n % count], stationary(whole), first, last, s, m)
     for n in range(first + 1, first + 1 + count):
         whole = whole @ kernels[n % count]
-    return ahead(lambda n: kernels[n % count], stationary_law(whole), first, last, s, m)
+    return ahead(lambda n: kernels[n % count], stationary(whole), first, last, s, m)
 
 
 # ---- a family at once ------------------------------------------------------------------------------------------------

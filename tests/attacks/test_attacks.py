@@ -30,7 +30,7 @@ from attacks.plants import (
     late_readings_cost_nothing,
     the_peak_is_now,
 )
-from attacks.truth import coupled_kernel
+from oracle import joint_kernel
 
 #: Histories in this sample; `make attack` runs others.
 SAMPLE = range(40 if os.environ.get("CSDP_FULL") else 24)
@@ -42,7 +42,7 @@ LATE = (np.full((2, 2), 0.5), np.broadcast_to([[0.999, 0.001], [0.1, 0.9]], (2, 
 
 def spec(coupling: np.ndarray, transitions: np.ndarray) -> Spec:
     values = np.arange(2.0)
-    return Spec(2, 2, coupled_kernel(coupling, transitions), coupling, transitions, values, "by hand")
+    return Spec(2, 2, joint_kernel(coupling, transitions), coupling, transitions, values, "by hand")
 
 
 def one_release_that_tells_more_later() -> Case:

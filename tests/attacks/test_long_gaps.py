@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from attacks.processes import ahead, back
-from attacks.truth import Array, Output, World, coupled_kernel, digits_of, stationary_law
 from csdp import CoupledChain, EnvironmentChain, Mean, Plan
 from csdp.audit.replay import replay
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher, Release
+from oracle import Array, Output, World, digits_of, joint_kernel, stationary
 
 LONG, BURST, QUIET = 4096, 3, 2
 SIZES = ((1, 3), (2, 2), (1, 2), (2, 2))
@@ -38,7 +38,7 @@ class History:
         if self.regimes > 1:
             fast = self.rng.permutation(self.period)[1:]
             rates[fast, 0] = self.rng.uniform(0.1, 0.45, fast.size)
-        self.kernels = [[coupled_kernel(self.coupling, self._moves(rate)) for rate in row] for row in rates]
+        self.kernels = [[joint_kernel(self.coupling, self._moves(rate)) for rate in row] for row in rates]
         chains = [CoupledChain(self.coupling, self._moves(rate), direction=self.direction) for rate in rates.ravel()]
         more: dict[str, Any] = {"switching": np.full((2, 2), 0.5)} if self.regimes > 1 else {}
         self.chain = EnvironmentChain(chains, cycle=tuple(range(self.period)), **more)
@@ -117,7 +117,7 @@ class History:
             law = reduce(np.kron, self.rng.dirichlet(np.ones(self.m), self.s))
         else:
             first = ticks[0] + phase + 1
-            law = stationary_law(
+            law = stationary(
                 reduce(np.matmul, [self.kernels[n % self.period][0] for n in range(first, first + self.period)])
             )
         turn = ahead if forward else back

@@ -11,7 +11,7 @@ import pytest
 from attacks.cases import OTHER_MODELS, random_case
 from attacks.models import FIRST, LAST, Spec, other_spec, random_spec, worlds_of
 from attacks.processes import Limits, ahead, back, backward_world, coupled_laws, periodic_world, product_kernel
-from attacks.truth import Array, Output, World, coupled_kernel, digits_of, stationary_law, told_by_paths
+from oracle import Array, Output, World, digits_of, joint_kernel, stationary, told_by_paths
 from reference_values import binary, pair
 
 MEAN = digits_of(2, 2).sum(axis=1, keepdims=True) / 2
@@ -20,7 +20,7 @@ MEAN = digits_of(2, 2).sum(axis=1, keepdims=True) / 2
 def kernel(coupling: np.ndarray, *transitions: np.ndarray) -> Array:
     """Of a coupled chain with the same transitions everywhere."""
     s, m = len(coupling), transitions[0].shape[-1]
-    return coupled_kernel(np.asarray(coupling), np.broadcast_to(transitions[0], (s, s, m, m)))
+    return joint_kernel(np.asarray(coupling), np.broadcast_to(transitions[0], (s, s, m, m)))
 
 
 def told_by_backward_paths(out_of: Callable[[int], Array], outputs: list[Output], last: int, s: int, m: int) -> float:
@@ -51,7 +51,7 @@ def test_one_release_of_a_backward_chain_has_the_known_leakage() -> None:
 def test_many_releases_of_a_backward_chain_have_the_known_leakage() -> None:
     transitions = np.broadcast_to([[0.8, 0.15, 0.05], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]], (2, 2, 3, 3)).copy()
     transitions[0, 1] = [[0.5, 0.3, 0.2], [0.3, 0.4, 0.3], [0.2, 0.2, 0.6]]
-    chain = backward_world(coupled_kernel(np.array([[0.6, 0.4], [0.3, 0.7]]), transitions), 2, 3)
+    chain = backward_world(joint_kernel(np.array([[0.6, 0.4], [0.3, 0.7]]), transitions), 2, 3)
     mean = digits_of(2, 3).sum(axis=1, keepdims=True) / 2
     told = [chain.told([Output((n - 1,) * 2, mean, 0.5) for n in range(k)], k - 1, "informed") for k in (1, 2)]
     assert told == pytest.approx([0.309723, 0.505209], abs=1e-6)
@@ -84,7 +84,7 @@ def test_who_knows_the_path_of_environments_learns_what_is_known() -> None:
     kernels = [kernel(np.eye(2), binary(0.1, 0.5)), kernel(np.eye(2), binary(0.5, 0.1))]
     switching = np.array([[0.9, 0.1], [0.1, 0.9]])
     joint = np.block([[switching[e, f] * kernels[f] for f in range(2)] for e in range(2)])
-    law = stationary_law(joint).reshape(2, 4)
+    law = stationary(joint).reshape(2, 4)
     for age, expected in ((1, 0.508455), (2, 0.230798), (4, 0.039745)):
         told = 0.0
         for path in product(range(2), repeat=age + 1):
@@ -98,9 +98,7 @@ def test_who_knows_the_path_of_environments_learns_what_is_known() -> None:
 def test_laws_that_change_agree_with_the_enumeration_of_paths(seed: int) -> None:
     rng = np.random.default_rng(seed)
     s, m = ((1, 2), (2, 2), (1, 3))[seed % 3]
-    kernels = [
-        coupled_kernel(rng.dirichlet(np.ones(s), s), rng.dirichlet(np.full(m, 0.4), (s, s, m))) for _ in range(6)
-    ]
+    kernels = [joint_kernel(rng.dirichlet(np.ones(s), s), rng.dirichlet(np.full(m, 0.4), (s, s, m))) for _ in range(6)]
     law = rng.dirichlet(np.ones(m**s))
     outputs = [
         Output(tuple(rng.integers(0, 4, s).tolist()), rng.integers(0, 3, (m**s, 1)).astype(float), rng.uniform(0.2, 2))
@@ -140,7 +138,7 @@ def test_members_of_a_family_reach_its_limits_and_no_further(margin: float) -> N
 
 def spec(**changed: object) -> Spec:
     coupling, transitions = pair(0.75), np.broadcast_to(binary(0.3, 0.2), (2, 2, 2, 2))
-    chain = Spec(2, 2, coupled_kernel(coupling, transitions), coupling, transitions, np.arange(2.0), "by hand")
+    chain = Spec(2, 2, joint_kernel(coupling, transitions), coupling, transitions, np.arange(2.0), "by hand")
     return Spec(**{**chain.__dict__, **changed})
 
 

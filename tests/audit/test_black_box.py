@@ -20,7 +20,7 @@ from csdp.audit.events import lower_bound
 from csdp.errors import InputError, TooLargeError
 from csdp.plan import Plan
 from csdp.schedule import Schedule
-from oracle_continual import history_leakage
+from oracle import repeated_leakage
 
 from audit.mechanisms import ONE, PAIR, SKEWED, SURE, at_age, mean_with, nothing, same_noise_twice  # isort: skip
 
@@ -151,7 +151,7 @@ def test_random_chains_at_full_size():
 
 def test_several_releases_against_brute_force_over_all_histories():
     """The bound lies below the true leakage of the history, and above what one release leaks."""
-    brute = history_leakage(ONE.kernel(), 1, 2, 1, 2.0, [(0.0,), (1.0,)], 1.0, releases=3)
+    brute = repeated_leakage(ONE.kernel(), 1, 2, 1, 2.0, [(0.0,), (1.0,)], 1.0, releases=3)
     result = audit(Plan(ONE, Mean(), 1, 2.0), releases=3, samples=300_000, confidence=0.9999, seed=7)
     assert result.lower <= brute
     assert result.lower > leakage(ONE, Mean(), ages=1, epsilon_c=2.0).epsilon

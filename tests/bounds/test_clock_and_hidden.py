@@ -7,8 +7,7 @@ import pytest
 
 import csdp
 from csdp import Accountant, CoupledChain, EnvironmentChain, Mean, Plan
-from oracle import stationary
-from oracle_environment import likelihoods, mean_answers, member_kernel, random_member, reverse, worst
+from oracle import likelihoods, mean_answers, member_kernel, random_member, reverse, stationary, worst
 
 SEEDS = [seed if seed < 2 else pytest.param(seed, marks=pytest.mark.slow) for seed in range(6)]
 SIZES = ((2, 2), (1, 3), (2, 2))

@@ -7,7 +7,7 @@ import csdp
 from csdp import CoupledChain, EnvironmentChain, Histogram, Max, Mean
 from csdp.bounds.slice.bound import spread_over_environments
 from csdp.errors import InputError
-from oracle_environment import (
+from oracle import (
     clock_backward_kernels,
     hidden_law,
     likelihoods,

@@ -15,7 +15,7 @@ from csdp.bounds.leakage import Setting
 from csdp.bounds.lineage import lineage
 from csdp.bounds.result import round_up
 from csdp.errors import InputError, NoStationaryLawError
-from laws.precise import informed_leakage
+from oracle import precise_leakage
 
 CHAIN = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 BACKWARD = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
@@ -112,7 +112,7 @@ def test_underflow_is_the_smallest_float_never_zero():
 @pytest.mark.parametrize("age", [1, 7, 40, 80])
 @pytest.mark.parametrize("epsilon_c", [1e-6, 1.0, 50.0, 1e3])
 def test_against_sixty_digits(age, epsilon_c):
-    truth = informed_leakage(
+    truth = precise_leakage(
         CHAIN.coupling_matrix().toarray(),
         CHAIN.transition_table[0][0],
         fvals=[0, 0.5, 0.5, 1],
@@ -130,7 +130,7 @@ def test_a_very_skewed_chain(age, epsilon_c):
     transitions = [[1 - 1e-6, 1e-6], [0.3, 0.7]]
     coupling = [[0.75, 0.25], [0.25, 0.75]]
     chain = csdp.CoupledChain(coupling, transitions)
-    truth = informed_leakage(
+    truth = precise_leakage(
         coupling, transitions, fvals=[0, 1, 1, 2], delta_f=1, age=age, epsilon_c=epsilon_c, digits=80
     )
     got = ask(age, epsilon_c, chain=chain, query=csdp.Sum())
@@ -276,7 +276,7 @@ def test_presents_next_to_impossible(system, ages, backward):
     chain = csdp.CoupledChain(coupling, rows, direction="backward" if backward else "forward")
     s, m = coupling.shape[0], rows.shape[-1]
     for age in ages:
-        truth = informed_leakage(
+        truth = precise_leakage(
             coupling, rows, fvals=[sum(x) for x in itertools.product(range(m), repeat=s)], delta_f=m - 1, age=age,
             epsilon_c=1.0, digits=700, backward=backward,
         )  # fmt: skip

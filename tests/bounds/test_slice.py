@@ -8,7 +8,6 @@ from hypothesis import given
 
 import csdp
 import oracle as o
-import oracle_continual as oc
 from csdp.bounds.lineage import lineage
 from csdp.bounds.slice import dependence
 from csdp.bounds.slice.bound import slice_bound
@@ -244,7 +243,7 @@ def test_never_below_three_releases(coupling, skew):
     for age in (1, 2):
         bound = slice_bound(chain, age).ranges.max()
         for epsilon_c in (1.0, 20.0):
-            told = oc.history_leakage(kernel, 2, 2, age, epsilon_c, answers, 0.5, 3 - (age > 1))
+            told = o.repeated_leakage(kernel, 2, 2, age, epsilon_c, answers, 0.5, 3 - (age > 1))
             assert told <= bound * (1 + 1e-9)
 
 

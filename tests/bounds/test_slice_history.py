@@ -10,7 +10,7 @@ from csdp.bounds.slice.bound import SliceHistory, slice_bound
 from csdp.errors import InputError
 from oracle import joint_kernel
 
-from accountant.brute import Told, history_leakage  # isort: skip
+from oracle import Told, history_leakage  # isort: skip
 from bounds.test_influence import answers, ring  # isort: skip
 
 #: Rounding of brute force itself.

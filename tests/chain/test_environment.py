@@ -10,7 +10,7 @@ from csdp import CoupledChain, EnvironmentChain, Family, JointChain, Mean, Plan
 from csdp.chain.environment_steps import iterate_marginals
 from csdp.chain.files import load_model, read_model, save_model
 from csdp.errors import InputError, NoStationaryLawError, TooLargeError
-from oracle_environment import hidden_law, member_kernel, periodic_laws, random_member
+from oracle import hidden_law, member_kernel, periodic_laws, random_member
 
 PAIR = [[0.75, 0.25], [0.25, 0.75]]
 HOW = {"clock": {"cycle": (0, 1, 1)}, "hidden": {"switching": [[0.9, 0.1], [0.3, 0.7]]}}

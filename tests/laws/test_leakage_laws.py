@@ -15,9 +15,9 @@ import csdp
 import oracle as o
 from csdp.bounds.lineage import lineage
 from csdp.errors import NoStationaryLawError
-from laws.precise import informed_leakage
 from laws.reference import Reference
 from laws.strategies import LARGE_SIZES, SIZES, System, answers, custom, law_settings, systems
+from oracle import precise_leakage
 
 #: The oracle's own rounding: its laws are products of matrices, so logs of their ratios are good to about this.
 NOISE = 1e-12
@@ -132,7 +132,7 @@ def test_tiny_leakages_keep_twelve_digits_on_the_safe_side(p, q, own, age, epsil
     transitions = np.array([[1 - p, p], [q, 1 - q]])
     coupling = np.array([[1.0]]) if s == 1 else np.array([[own, 1 - own], [1 - own, own]])
     assume(s == 1 or own < 1)
-    truth = informed_leakage(
+    truth = precise_leakage(
         coupling, transitions, fvals=[0, 1] if s == 1 else [0, 1, 1, 2], delta_f=1, age=age, epsilon_c=epsilon_c
     )
     assume(truth > 1e-45)  # 60 digits hold this much

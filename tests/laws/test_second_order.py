@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import csdp
-from attacks.truth import Array, Output, World, coupled_kernel, digits_of, stationary_law
+from oracle import Array, Output, World, digits_of, joint_kernel, stationary
 
 #: Two sequences copy the first one, which copies one of them: seldom wrong, and all of them plain chains of one step.
 COPIES = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
@@ -34,7 +34,7 @@ def told_of_pairs(pairs: Array, s: int, age: int) -> float:
 
 @pytest.mark.parametrize(("age", "ordinary", "of_pairs"), [(1, 1.522376, 1.0), (3, 1.152237, 1.016748)])
 def test_a_certificate_of_pairs_does_not_bound_who_knows_only_the_others_present(age, ordinary, of_pairs):
-    kernel = coupled_kernel(COPIES, np.broadcast_to(ROWS, (3, 3, 2, 2)))
+    kernel = joint_kernel(COPIES, np.broadcast_to(ROWS, (3, 3, 2, 2)))
     sums = digits_of(3, 2).sum(axis=1, keepdims=True).astype(float)
     truth = World(kernel, 3, 2).told([Output((-age,) * 3, sums, 1.0)], 0, "informed")
     pairs = pair_kernel(kernel, 3)
@@ -54,7 +54,7 @@ def test_for_sequences_that_follow_only_themselves_it_does(seed):
     pairs = np.zeros((4, 4))
     for now, before, after in product(range(2), repeat=3):
         pairs[2 * now + before, 2 * after + now] = rows[now, before, after]
-    law, answers = stationary_law(pairs), np.array([[0.0], [0.0], [1.0], [1.0]])
+    law, answers = stationary(pairs), np.array([[0.0], [0.0], [1.0], [1.0]])
     chain = csdp.CoupledChain([[1.0]], pairs, values=PRESENT)
     for age in (1, 2, 3):
         accountant = csdp.Accountant(csdp.Plan(chain, csdp.Sum(), age, 1.0))

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from accountant.brute import history_leakage
 from accountant.systems import Asked
 from csdp import Accountant, CoupledChain, Family, JointChain, Mean, Plan, Sum
 from csdp.errors import InfeasibleError
 from csdp.planning import find_plan
 from csdp.planning.curves import CLOSE, EXACT, SMALLEST_LEVEL, Curves, largest_level, least_level
+from oracle import history_leakage
 
 PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 RARE = CoupledChain([[0.6, 0.4], [0.4, 0.6]], [[0.99, 0.01], [0.3, 0.7]])

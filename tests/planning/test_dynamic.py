@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import csdp
-from accountant.brute import history_leakage
 from accountant.systems import Asked
 from csdp.accountant import Accountant
 from csdp.errors import InfeasibleError, InputError
 from csdp.plan import Plan
 from csdp.planning import dynamic_plan
 from csdp.schedule import Schedule
+from oracle import history_leakage
 
 PAIR = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 SKEWED = csdp.CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]])
