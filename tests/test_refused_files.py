@@ -129,7 +129,7 @@ def test_a_ledger(tmp_path: Path, text: str, plan: Plan, words: str, changed: bo
     where = tmp_path / "ledger.db"
     with Ledger.open(where) as ledger:
         with Publisher(plan, dataset="other", ledger=ledger) as publisher:
-            terms = publisher._terms(publisher.accountant, {}, ledger.dataset("other").terms.limits)
+            terms = publisher._terms(publisher.account, ledger.dataset("other").terms.limits)
             ledger.register("d", replace(terms, plan_json=text, plan_digest="0" * 64))
             if changed:
                 following = replace(terms, from_tick=1, rule="as version 0.2 did")

@@ -18,7 +18,7 @@ from csdp.bounds.adversary import ProtectedPairs
 from csdp.bounds.influence import FamilyRule, WorstInfluenceRule
 from csdp.chain import CoupledChain, InfluenceFamily, environment
 from csdp.plan import Plan
-from csdp.publisher import admission, gate, standing
+from csdp.publisher import charge, gate
 
 Patch = pytest.MonkeyPatch
 
@@ -57,8 +57,8 @@ def a_change_forgets(patch: Patch) -> None:
 
 def plans_never_read_the_same_records(patch: Patch) -> None:
     """Records that two plans read pay for the dearer one only."""
-    real = admission._earlier_costs
-    patch.setattr(admission, "_earlier_costs", lambda *given: replace(real(*given), overlap=False))
+    real = charge._earlier_costs
+    patch.setattr(charge, "_earlier_costs", lambda *given: replace(real(*given), overlap=False))
 
 
 def an_estimator_fits_every_plan(patch: Patch) -> None:
@@ -68,7 +68,7 @@ def an_estimator_fits_every_plan(patch: Patch) -> None:
 
 def fits_are_free(patch: Patch) -> None:
     """A private fit costs its records nothing."""
-    patch.setattr(standing, "fits_epsilon", lambda fits: 0.0)
+    patch.setattr(charge, "fits_epsilon", lambda fits: 0.0)
 
 
 def the_peak_is_now(patch: Patch) -> None:

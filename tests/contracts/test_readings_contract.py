@@ -14,8 +14,7 @@ import csdp
 from csdp import Count, CoupledChain, Histogram, Linear, Mean, Panel, Plan, Publisher, Sum, fran
 from csdp.errors import InputError
 from csdp.noise import Randomness
-from csdp.publisher import PanelSource
-from csdp.publisher.admission import Skipped
+from csdp.publisher import PanelSource, Skipped
 from csdp.query import parse_query, tabulate
 
 RANGE = csdp.ReadingRange(-1, 2, 0.5)  # levels 0..6

@@ -32,8 +32,8 @@ MODULES = (
     "csdp.plan",
     "csdp.accountant.state",
     "csdp.audit.replay",
-    "csdp.publisher.admission",
-    "csdp.publisher.standing",
+    "csdp.publisher.charge",
+    "csdp.publisher.status",
     "csdp.report.series",
     "csdp.stream.from_spec",
 )

@@ -155,7 +155,7 @@ def test_what_a_replay_recomputes_holds_every_fit(file: Path) -> None:
 def test_a_replay_finds_a_charge_that_forgot_a_fit(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a ledger of csdp 0.1 has it: of a family the first member alone was charged."""
     with monkeypatch.context() as patched:
-        patched.setattr("csdp.publisher.standing.recorded_fits", lambda plans: {"a": 0.4})
+        patched.setattr("csdp.publisher.status.recorded_fits", lambda plans: {"a": 0.4})
         with started(file, Family([fitted(0.3, 0.4, "a"), fitted(0.2, 0.6, "b")])) as publisher:
             publisher.publish(panel(4))
     with Ledger.open(file) as ledger:
@@ -228,5 +228,5 @@ def test_a_change_that_passes_the_lifetime_limit_is_refused(file: Path) -> None:
     with started(file, PUBLIC, lifetime_limit=1.2) as publisher:
         publisher.publish(panel(4))
         assert publisher.summary()["lifetime"] <= 1.2
-        with pytest.raises(BudgetExceeded, match="what all releases tell of a record would be"):
+        with pytest.raises(BudgetExceeded, match="what all releases reveal of a record would be"):
             publisher.change_plan(plan(other, epsilon_c=0.5), from_tick=4)

@@ -14,7 +14,7 @@ from csdp.errors import BudgetExceeded, InputError
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.publisher import Release, Skipped
-from csdp.publisher.admission import fitting_settings
+from csdp.publisher.charge import fitting_settings
 
 from publisher.rules import BUDGET, NAME, PAIR, charged_ticks, check, opened, outputs, panel, plan, snapshot  # isort: skip
 

@@ -97,7 +97,7 @@ def test_every_limit_binds_once_it_is_recorded(publisher_at: Open, limit: str, l
     assert LIMITED[limit] in batch.skipped[1].reason
 
 
-LIMITED = {"budget": "the present", "event_limit": "of a record", "lifetime_limit": "all releases tell"}
+LIMITED = {"budget": "the present", "event_limit": "of a record", "lifetime_limit": "all releases reveal"}
 
 
 def test_a_raised_or_lifted_limit_holds_for_all_as_well(publisher_at: Open) -> None:

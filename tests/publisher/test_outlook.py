@@ -87,6 +87,6 @@ def test_after_a_lower_limit_publishing_rests_and_resumes(tmp_path):
 
 
 def test_words_name_the_limit_that_ends_it():
-    assert "what all releases tell of a record above its limit" in Outlook(None, 0, limited_by="lifetime_limit").words
+    assert "what all releases reveal of a record above its limit" in Outlook(None, 0, limited_by="lifetime_limit").words
     assert Outlook(4, 1).words == "The limits allow 1 number in a row."
     assert "at least 20 numbers in a row" in Outlook(4, 20, more=True, limited_by="budget").words

@@ -13,7 +13,7 @@ from csdp.errors import InputError
 from csdp.ledger import DatasetState, TickGrid
 from csdp.panel import Panel
 from csdp.publisher import Release, Skipped
-from csdp.publisher.standing import TickTimes
+from csdp.publisher.tick_times import TickTimes
 
 from publisher.rules import opened, panel, snapshot  # isort: skip
 

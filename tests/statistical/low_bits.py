@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices, Ints
-from csdp.audit.events import lower_bound
+from csdp.audit.black_box import lower_bound
 
 Sampler = Callable[[Floats, np.random.Generator], npt.ArrayLike]
 

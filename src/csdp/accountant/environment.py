@@ -241,7 +241,7 @@ class EnvironmentComponent(JointComponent):
         return level
 
     def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
-        """What all releases tell of one record: the group level; nothing sharper is known under environments."""
+        """What all releases reveal of one record: the group level; nothing sharper is known under environments."""
         cost = self.alpha * (self.ages[-1] - self.ages[0] + 1 + stale)
         cost = cost + earlier if overlap else max(cost, earlier)
         return math.inf if releases is None else cost * releases

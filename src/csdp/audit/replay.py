@@ -301,7 +301,7 @@ class _DatasetReplay:
         if charge.lifetime is not None and self._earlier is None:
             for_ever = self._accountant.lifetime(None, stale=self._stale)
             lifetime = min(for_ever, self._accountant.lifetime(self._releases, stale=self._stale))
-            self._compare(entry, "what all releases tell of a record", charge.lifetime, lifetime)
+            self._compare(entry, "what all releases reveal of a record", charge.lifetime, lifetime)
             self._check_limit(entry, "lifetime_limit", self._limits.lifetime_limit, lifetime)
         elif charge.lifetime is not None:
             words = "lifetime leakage after a change of plan is not recomputed"

@@ -69,14 +69,13 @@ def audit(
         str | None,
         typer.Option(
             metavar="JSON",
-            help="Two presents to tell apart, one state for each sequence (-1: unknown), such as [[0,1],[1,1]].",
+            help="Two presents to distinguish, one state for each sequence, such as [[0,1],[1,1]].",
             show_default="the worst pair of one release",
         ),
     ] = None,
     releases: Annotated[
         int, typer.Option(help="Number of successive releases whose outputs the attacker sees together.")
     ] = 1,
-    adversary: options.OptionalAdversary = None,
     samples: Annotated[
         int, typer.Option(help="Number of samples drawn for each of the two present states.")
     ] = 1_000_000,
@@ -111,7 +110,7 @@ def audit(
     if ledger is not None:
         attack_options = {
             "--query": query, "--age": age, "--ages": ages, "--epsilon-c": epsilon_c, "--claim": claim,
-            "--mechanism": mechanism, "--adversary": adversary, "--pair": pair, "--figure": figure, "--seed": seed,
+            "--mechanism": mechanism, "--pair": pair, "--figure": figure, "--seed": seed,
         }  # fmt: skip
         options.refuse_together(attack_options, "--ledger")
         _replay(ledger, dataset=dataset, head=head, chain=chain, plan=plan, form=form)
@@ -124,7 +123,7 @@ def audit(
         )
     options.check_figure(figure)
     declared = plan_options.load_plan(
-        plan, chain=chain, query=query, age=age, ages=ages, epsilon_c=epsilon_c, adversary=adversary
+        plan, chain=chain, query=query, age=age, ages=ages, epsilon_c=epsilon_c, adversary=None
     )
     with progress_bar() as progress:
         result = _attack(
@@ -162,11 +161,7 @@ def _attack(
         return run_audit(declared, **attack_options)
     return run_audit(
         _load_callable(mechanism),
-        declared.chain,
-        declared.query,
-        ages=declared.ages,
-        epsilon_c=declared.epsilon_c,
-        adversary=declared.adversary,
+        declared,
         reads=reads,
         **attack_options,
     )
@@ -191,12 +186,11 @@ def _load_callable(name: str) -> Any:
 
 def _print_audit(result: Audit) -> None:
     print_lines([printable(result.verdict)])
-    if result.claim is not None:
-        print_lines([f"Claim: {printable(result.claim_words)}"])
+    print_lines([f"Claim: {printable(result.claim_words)}"])
     first, second = (f"{hits:,}" for hits in result.hits)
     print_lines(
         [
-            f"Secret pair: {printable(str(result.pair))}; {result.adversary} adversary",
+            f"Secret pair: {printable(str(result.pair))}",
             f"Event: {printable(result.event)}; {first} against {second} of {result.reported:,} samples "
             f"(chosen on {result.chosen:,} other samples)",
             "A lower bound proves leaks, not their absence: see the attack model in the documentation.",

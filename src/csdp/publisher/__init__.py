@@ -1,12 +1,10 @@
 """THE GATE: reserve, release, commit, in that order. Nothing is published except through here."""
 
-from csdp.publisher.admission import Batch, Skipped
 from csdp.publisher.estimates import learn_from_past, plan_estimator, smooth_releases
 from csdp.publisher.gate import Publisher
-from csdp.publisher.outlook import Outlook, look_ahead
-from csdp.publisher.release import Release
+from csdp.publisher.release import Batch, Release, Skipped
 from csdp.publisher.sources import AgedSource, PanelSource
-from csdp.publisher.standing import Standing
+from csdp.publisher.status import Outlook, Standing, look_ahead
 
 __all__ = [
     "AgedSource",

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 import numpy.typing as npt
 
@@ -22,7 +23,7 @@ from csdp import fran
 from csdp.accountant import Accountant
 from csdp.chain import join_fits, private_fits
 from csdp.clock import Times, WallClock
-from csdp.errors import BudgetExceeded, LedgerConflictError
+from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UncheckedModelError, UnsoundError
 from csdp.estimate import Estimator
 from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Request, Reserved, Terms, TickGrid
 from csdp.ledger.records import check_tick
@@ -30,25 +31,47 @@ from csdp.noise import Randomness, prepare_draws
 from csdp.panel import Panel
 from csdp.panel.readings import place_states, read_labels
 from csdp.plan import Plan
-from csdp.publisher import admission, sources
-from csdp.publisher.admission import Batch, ChangeRule, ReleaseRule, Skipped
+from csdp.publisher import sources
+from csdp.publisher.charge import ChangeRule, DatasetAccount, ReleaseRule, check_limits, explain_refusal
 from csdp.publisher.estimates import ReleaseEstimates, check_estimator
-from csdp.publisher.release import Release, record_output
+from csdp.publisher.release import Batch, Release, Skipped, record_output
 from csdp.publisher.sources import AgedSource, PanelSource
-from csdp.publisher.standing import (
-    RecordCosts,
-    Standing,
-    TickTimes,
-    check_history,
-    check_limits,
-    check_plan,
-    describe_guarantee,
-)
-from csdp.publisher.turns import in_turn, new_turn
+from csdp.publisher.status import Standing, check_history, describe_guarantee, recorded_account
+from csdp.publisher.tick_times import TickTimes
 
 log = logging.getLogger("csdp.publisher")
 
 OnRefusal = Literal["raise", "skip"]
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def check_plan(plan: Plan, *, model_unchecked: bool) -> None:
+    """Refuse a plan whose model the data do not accept, or whose noise cannot be drawn."""
+    if plan.bound != "auto" and not plan.certified.sound:
+        raise UnsoundError(f"bound {plan.certified.bound!r} is not proven, so it cannot publish; use bound='auto'")
+    if not plan.verdict.reliable and not model_unchecked:
+        raise UncheckedModelError(
+            f"{plan.verdict.words} The leakage of the present may be larger than certified, so nothing was published. "
+            "Use a model that its public past accepts, or publish under the event level alone, which holds under any "
+            "model: model_unchecked=True"
+        )
+    plan.check_noise()
+
+
+def in_turn(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[Concatenate[Any, Arguments], Result]:
+    """A method that waits until no other thread is in such a method of the same publisher.
+
+    Without it a tick could be answered from the readings of the next one, which another thread has just taken in: a
+    tick newer than certified.
+    """
+
+    @wraps(method)
+    def wait(self: Any, /, *args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        with self._turn:
+            return method(self, *args, **options)
+
+    return wait
 
 
 class Publisher:
@@ -64,7 +87,7 @@ class Publisher:
         ledger: a path or URL (SQLite, PostgreSQL), or an open Ledger.
         budget: ceiling for the leakage of the present at every moment; it recovers while nothing is published.
         event_limit: limit for the plain epsilon-DP of one record.
-        lifetime_limit: limit for what all releases tell of one record.
+        lifetime_limit: limit for what all releases reveal of one record.
         time_step: time from one tick to the next, where times are not ticks; recorded, so that a later run with
             another one, which would misjudge how fast the past fades, is refused.
         time_origin: where tick 0 begins; recorded likewise.
@@ -111,48 +134,50 @@ class Publisher:
     ) -> None:
         check_plan(plan, model_unchecked=model_unchecked)
         check_estimator(plan, estimator)
-        admission.check_on_refusal(on_refusal)
+        if on_refusal not in {"raise", "skip"}:
+            raise InputError(f"on_refusal: {on_refusal!r} given; 'raise' or 'skip'")
         self.plan = plan
         self.dataset = dataset
         grid = TickGrid(time_step, time_origin)
         self.tick_times = TickTimes(times, grid, WallClock() if wall is None else wall)
         self.tick_times.check_plan(plan)
-        kind = self.tick_times.kind
         limits = check_limits(PrivacyLimits(budget, event_limit, lifetime_limit))
         self.accountant = Accountant(plan)
         self.charged = 0  #: ticks that this publisher itself has charged
         self.recorded = 0  #: ticks that were recorded before, whose numbers it has returned as they are
         self._on_refusal = on_refusal
-        self._turn = new_turn()
+        self._turn = threading.RLock()
         self._fran = fran.init(plan)
         self._observed: int | None = None
         self._states: dict[int, fran.FranState] = {}  # of the ticks that were pushed last
         self._randomness = Randomness.secure() if unsafe_seed is None else Randomness.unsafe_seed(unsafe_seed)
         self._owns_ledger = not isinstance(ledger, Ledger)
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
+        first = DatasetAccount(dataset, grid=grid, accountant=self.accountant, fits=private_fits(plan.chain))
         try:
             try:
-                self.ledger.register(dataset, self._terms(self.accountant, private_fits(plan.chain), limits))
+                self.ledger.register(dataset, self._terms(first, limits))
             except LedgerConflictError:
                 check_history(self.ledger, dataset)  # says more if an earlier version recorded the plan
                 raise
             self.estimates = ReleaseEstimates(plan, dataset=dataset, ledger=self.ledger, estimator=estimator)
-            self.standing = Standing(self.ledger, dataset, plan=plan, accountant=self.accountant, grid=grid, times=kind)
+            self.account = recorded_account(self.ledger, dataset, accountant=self.accountant, grid=grid)
         except BaseException:
             self.close()
             raise
-        self._rule = ReleaseRule(self.standing, kind)
+        self.standing = Standing(self.ledger, dataset, account=self.account, times=self.tick_times.kind)
+        self._rule = ReleaseRule(self.account, self.tick_times.kind)
 
-    def _terms(self, accountant: Accountant, fits: dict[str, float], limits: PrivacyLimits) -> Terms:
-        """The terms of a plan on the grid of this publisher; `fits`: all private fits that it rests on."""
-        plan = accountant.plan
+    def _terms(self, account: DatasetAccount, limits: PrivacyLimits) -> Terms:
+        """The terms of a plan on the grid of this publisher."""
+        plan = account.plan
         return Terms(
             plan_digest=plan.digest,
             plan_json=json.dumps(plan.record()),
             chain_digest=plan.chain.digest,
             limits=limits,
-            grid=self.tick_times.grid,
-            guarantee=describe_guarantee(plan, accountant, fits, [self.tick_times.kind]),
+            grid=account.grid,
+            guarantee=describe_guarantee(account, [self.tick_times.kind]),
             fit_cost=plan.model.fit_cost,
         )
 
@@ -380,7 +405,7 @@ class Publisher:
             else:
                 answers.append(Skipped(answer.tick, answer.reason, answer.why))
         self.charged += sum(isinstance(answer, Reserved) for answer in answers)
-        return answers, None if refused is None else admission.explain_refusal(self.standing, refused)
+        return answers, None if refused is None else explain_refusal(self.account, self.ledger, refused)
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
@@ -442,10 +467,10 @@ class Publisher:
             if plan.chain == self.plan.chain
             else "new chain: sum of the group-level costs of the old history"
         )
-        accountant = Accountant(plan)
-        costs = RecordCosts(accountant, fits=join_fits(self.standing.costs.fits, private_fits(plan.chain)))
-        change = ChangeRule(self.standing, before.number, costs, accountant, limits, from_tick)
-        terms = replace(self._terms(accountant, costs.fits, limits), from_tick=from_tick, rule=rule)
+        fits = join_fits(self.account.fits, private_fits(plan.chain))
+        account = DatasetAccount(self.dataset, grid=self.grid, accountant=Accountant(plan), fits=fits)
+        change = ChangeRule(self.account, account, before.number, limits, from_tick)
+        terms = replace(self._terms(account, limits), from_tick=from_tick, rule=rule)
         self.ledger.change_plan(self.dataset, terms, change.admit)
         return Publisher(
             plan,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
+from csdp.display import Displayed
 from csdp.fran import Output
 from csdp.ledger import Published, Reserved
 from csdp.plan import Plan
@@ -63,6 +65,42 @@ class Release:
         if self.no_data is None or not self.estimate or not self.no_data > 0:
             return None
         return 1.0 - sum(error**2 for error in self.standard_error) / self.no_data
+
+
+#: Why a tick has no output: its readings or the plan's schedule, a limit, a process that was stopped after it had
+#: charged it, a later tick that was charged before it, or another plan that the dataset is published under by now.
+Why = Literal["readings", "schedule", "limit", "lost", "order", "terms"]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A tick without output, and why: in words, and as one word for programs."""
+
+    tick: int
+    reason: str
+    why: Why = "readings"
+
+
+@dataclass(frozen=True)
+class Batch(Displayed):
+    """The releases of a panel, and its ticks without one.
+
+    `recorded`: releases that were on record before, whose numbers do not come from these readings.
+    """
+
+    releases: tuple[Release, ...]
+    skipped: tuple[Skipped, ...]
+    recorded: int = field(default=0, compare=False)
+
+    def __iter__(self) -> Iterator[Release]:
+        return iter(self.releases)
+
+    def __len__(self) -> int:
+        return len(self.releases)
+
+    def __repr__(self) -> str:
+        recorded = f" ({self.recorded:,} recorded before)" if self.recorded else ""
+        return f"Batch({len(self.releases):,} releases{recorded}, {len(self.skipped):,} ticks without one)"
 
 
 def record_output(plan: Plan, reserved: Reserved, output: Output) -> dict[str, Any]:

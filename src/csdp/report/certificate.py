@@ -129,7 +129,7 @@ def _earlier_version(version: object) -> tuple[str, ...]:
 
 def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequence[Skipped] = ()) -> Certificate:
     """Make the certificate of a publisher's dataset as its ledger stands now."""
-    from csdp.publisher.standing import AGE_WORDS
+    from csdp.publisher.tick_times import AGE_WORDS
 
     spent, entry = publisher.summary(), ledger.summary(publisher.dataset)
     plan, accountant = publisher.plan, publisher.accountant

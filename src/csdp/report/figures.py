@@ -304,7 +304,7 @@ def audit_figure(audits: Mapping[str, Audit], *, exact: float | None = None) -> 
         axes.plot(sizes, bounds, color=colour, linewidth=2.0, marker=".", zorder=3)
         words = f"{name}:\n{'violated' if audit.violated else 'no violation'}"
         ends.append((sizes[-1], bounds[-1], words, colour, audit.violated))
-    claims = {audit.claim for audit in audits.values() if audit.claim is not None and audit.claim < float("inf")}
+    claims = {audit.claim for audit in audits.values() if audit.claim < float("inf")}
     for claim in sorted(claims):
         axes.axhline(claim, color=INK, linewidth=1.4, linestyle=(0, (6, 2)), zorder=2)
         ends.append((most, claim, f"claimed {claim:.4g}", INK, False))
