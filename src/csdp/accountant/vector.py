@@ -114,7 +114,7 @@ class _VectorComponent:
         return min(self.alpha, float(told) * (1 + 1e-12))
 
     def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
-        """What all releases reveal of one record: the group level; nothing sharper is known of a component this large."""
+        """What all releases reveal of one record: the group level; nothing is sharper for so large a component."""
         cost = self.alpha * (self.ages[-1] - self.ages[0] + 1 + stale)
         cost = cost + earlier if overlap else max(cost, earlier)
         return math.inf if releases is None else cost * releases
