@@ -143,7 +143,7 @@ class Model(ABC, Displayed):
         if not self.has_one_kernel:
             raise InputError(
                 f"chain: {self!r} has no single kernel; what was asked for works with a CoupledChain or JointChain "
-                "only (docs/environments.md lists what carries environments)"
+                "only (docs/fitting.md lists what carries environments)"
             )
 
     def given_path(self) -> Model:
