@@ -24,8 +24,8 @@ import numpy as np
 import psutil
 
 from bench.record import Record, ratio_record
-from csdp import CoupledChain
-from csdp.chain.files import save_model
+from csdp import CoupledChain, Mean, Plan
+from csdp.planning.plan_file import PlanFile
 from csdp.service.keys import Keys, new_key
 
 SECONDS = 6.0
@@ -38,11 +38,11 @@ Written = tuple[int, float, list[float]]
 def spec(folder: Path, count: int, *, per_tick: int, name: str = NAME, lateness: int = 0) -> Path:
     """A dataset whose ticks take `per_tick` snapshots; all of a folder have one ledger."""
     edges = {(i, i): 0.75 for i in range(count)} | {(i, i ^ 1): 0.25 for i in range(count)}
-    save_model(CoupledChain(edges, [[0.7, 0.3], [0.3, 0.7]]), folder / "chain.json")
+    plan = Plan(CoupledChain(edges, [[0.7, 0.3], [0.3, 0.7]]), Mean(), 2, 0.5)
+    PlanFile(plan).save(folder / "plan.json")
     path = folder / f"{name}.toml"
     path.write_text(
-        f'dataset = "{name}"\nledger = "ledger.db"\nchain = "chain.json"\nanyway = true\n'
-        '[plan]\nquery = "mean"\nage = 2\nepsilon_c = 0.5\n'
+        f'dataset = "{name}"\nledger = "ledger.db"\nplan = "plan.json"\nanyway = true\n'
         f'[clock]\nstep = {per_tick}\nlateness = {lateness}\ntimes = "data"\n'
         '[source]\nkind = "http"\n[sink]\nkind = "none"\n'
     )

@@ -15,7 +15,7 @@ from csdp.ledger import Admission, Charge, DatasetState
 from csdp.publisher import Standing
 from csdp.query import parse_query
 from csdp.report.page import report_ledger
-from csdp.stream.from_spec import make_plan
+from csdp.stream.from_spec import load_plan
 from csdp.stream.spec import read_spec
 
 SLOW, FAST = (CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]], direction="backward", names=["a"]) for p in (0.05, 0.3))
@@ -99,15 +99,10 @@ def test_a_plan_file(tmp_path: Path, text: str, plan: Plan, words: str) -> None:
 @EACH
 def test_a_stream(tmp_path: Path, text: str, plan: Plan, words: str) -> None:
     (tmp_path / "plan.json").write_text(text)
-    (tmp_path / "chain.json").write_text(plan.model.to_json())
-    asked = ['file = "plan.json"'] + [f'query = "{MEMORY}"\nage = 1\nepsilon_c = 0.5'] * (not plan.query.of_states)
-    for lines in asked:
-        spec = f"""\
+    spec = """\
 dataset = "d"
-chain = "chain.json"
+plan = "plan.json"
 ledger = "ledger.db"
-[plan]
-{lines}
 [limits]
 budget = 1.0
 [clock]
@@ -117,9 +112,9 @@ kind = "stdin"
 [sink]
 kind = "stdout"
 """
-        (tmp_path / "stream.toml").write_text(spec)
-        with pytest.raises(CsdpError, match=words):
-            make_plan(read_spec(tmp_path / "stream.toml"))
+    (tmp_path / "stream.toml").write_text(spec)
+    with pytest.raises(CsdpError, match=words):
+        load_plan(read_spec(tmp_path / "stream.toml"))
 
 
 @EACH

@@ -1,17 +1,40 @@
-"""A TOML file with the line of every key, and errors that name it: FILE:LINE: what was given, what is allowed."""
+"""TOML files that pydantic reads into typed records. Errors name the line: FILE:LINE: key: what was given, what is
+allowed.
+"""
 
 from __future__ import annotations
 
+import difflib
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from csdp.errors import CsdpError, InputError
+from csdp.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 Kind = TypeVar("Kind")
 Keys = tuple[str, ...]
-_MISSING: Any = object()
+
+#: What is allowed, by pydantic's name of the broken rule, where that rule has no words of our own.
+_ALLOWED = {
+    "bool_type": "true or false",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "greater_than": "more than {gt:,}",
+    "greater_than_equal": "{ge:,} or more",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "less_than_equal": "at most {le:,}",
+    "literal_error": "one of {expected}",
+    "string_pattern_mismatch": "a text that is not empty",
+    "string_type": "a text",
+    "too_short": "a list that is not empty",
+    "tuple_type": "a list of texts",
+    "union_tag_invalid": "one of {expected_tags}",
+}
 
 
 class Document:
@@ -51,131 +74,60 @@ class Document:
         name = ".".join(keys)
         return InputError(f"{self.path}:{self.line(keys)}: {name + ': ' if name else ''}{message}")
 
-    def section(self, *keys: str) -> TomlTable:
-        """A table of the file; empty where there is none."""
+    def read(self, kind: type[Kind], content: object, *keys: str) -> Kind:
+        """A record of some kind (a pydantic model or a dataclass) from the content at some keys.
+
+        Validators find the folder of the file in their context, for paths that are relative to it.
+        """
+        from pydantic import TypeAdapter, ValidationError
+
+        try:
+            return TypeAdapter(kind).validate_python(content, context={"folder": self.path.parent})
+        except ValidationError as error:
+            raise self._translate(error.errors(include_url=False)[0], keys) from None
+
+    def _translate(self, found: ErrorDetails, keys: Keys) -> InputError:
+        """An error of pydantic in our words, at the line of its key."""
+        content = self._at(keys)
+        for part in found["loc"]:  # which also names the member of a union, for which there is no key
+            if isinstance(content, dict) and isinstance(part, str) and part in content:
+                keys, content = (*keys, part), content[part]
+        rule, facts = found["type"], found.get("ctx", {})
+        if rule in {"missing", "union_tag_not_found"}:
+            name = found["loc"][-1] if rule == "missing" else facts["discriminator"].strip("'")
+            where = f" in [{'.'.join(keys)}]" if keys else ""
+            return self.error(keys, f"no {name!r}{where}; it is needed")
+        if rule == "at_key":
+            return self.error((*keys, facts["key"]), facts["words"])
+        if rule == "value_error":
+            return self.error(keys, str(facts["error"]))
+        if rule in {"model_type", "model_attributes_type", "dataclass_type"}:
+            return self.error(keys, f"{_describe(content)} given; a table such as [{'.'.join(keys)}] expected")
+        given: object = found["input"]
+        if rule == "union_tag_invalid":
+            name = facts["discriminator"].strip("'")
+            keys, given = (*keys, name), facts["tag"]
+        allowed = _ALLOWED[rule].format(**facts) if rule in _ALLOWED else found["msg"].lower()
+        return self.error(keys, f"{_describe(given)} given; {allowed}")
+
+    def _at(self, keys: Keys) -> Any:
         content: Any = self.content
         for key in keys:
-            content = content.get(key, {})
-        if not isinstance(content, dict):
-            raise self.error(keys, f"a {_type_name(content)} given; a table such as [{'.'.join(keys)}] expected")
-        return TomlTable(self, keys, content)
+            content = content[key]
+        return content
 
 
-class TomlTable:
-    """One table, whose keys are read one by one; keys that nothing reads are an error."""
-
-    def __init__(self, document: Document, keys: Keys, content: dict[str, Any]) -> None:
-        self._document = document
-        self._keys = keys
-        self._content = content
-        self._known: list[str] = []
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._content
-
-    def error(self, key: str, message: str) -> InputError:
-        """An error at one of the keys."""
-        return self._document.error((*self._keys, key), message)
-
-    def take(self, key: str, kind: Callable[[object], Kind], default: Kind = _MISSING) -> Kind:
-        """The value of a key, checked by `kind`, which raises InputError with what is allowed."""
-        self._known.append(key)
-        if key not in self._content:
-            if default is _MISSING:
-                where = f" in [{'.'.join(self._keys)}]" if self._keys else ""
-                raise self._document.error(self._keys, f"no {key!r}{where}; it is needed")
-            return default
-        try:
-            return kind(self._content[key])
-        except CsdpError as error:
-            raise self.error(key, str(error)) from None
-
-    def allow(self, *keys: str) -> None:
-        """Allow keys that are read elsewhere."""
-        self._known += keys
-
-    def finish(self) -> None:
-        """Refuse keys that were neither read nor allowed."""
-        for key in self._content:
-            if key not in self._known:
-                raise self.error(key, f"unknown key{_suggest(key, self._known)}; allowed: {', '.join(self._known)}")
-
-
-def _suggest(key: str, known: Sequence[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(key, known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-# ---- kinds of values -------------------------------------------------------------------------------------------------
-
-
-def text(value: object) -> str:
-    """Check a text that is not empty."""
-    if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{_describe(value)} given; a text expected")
-    return value
-
-
-def boolean(value: object) -> bool:
-    """Check true or false."""
-    if not isinstance(value, bool):
-        raise InputError(f"{_describe(value)} given; true or false")
-    return value
-
-
-def integer(low: int, high: int = 2**53) -> Callable[[object], int]:
-    """A check for an integer from `low` to `high`."""
-
-    def check(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise InputError(f"{_describe(value)} given; a whole number from {low:,} to {high:,}")
-        return value
-
-    return check
-
-
-def positive(value: object) -> float:
-    """Check a positive number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise InputError(f"{_describe(value)} given; a positive number")
-    return float(value)
-
-
-def one_of(*allowed: str) -> Callable[[object], str]:
-    """A check for one of some texts."""
-
-    def check(value: object) -> str:
-        if value not in allowed:
-            raise InputError(f"{_describe(value)} given; one of {', '.join(map(repr, allowed))}")
-        return str(value)
-
-    return check
-
-
-def texts(value: object) -> tuple[str, ...]:
-    """Check a list of different texts."""
-    if not isinstance(value, list) or not value or not all(isinstance(item, str) and item for item in value):
-        raise InputError(f"{_describe(value)} given; a list of texts")
-    if len(set(value)) != len(value):
-        raise InputError("the same text twice; each one once")
-    return tuple(value)
-
-
-def integers(value: object) -> tuple[int, ...]:
-    """Check a list of integers, 0 or more."""
-    if not isinstance(value, list) or not value:
-        raise InputError(f"{_describe(value)} given; a list of whole numbers")
-    return tuple(integer(0)(item) for item in value)
-
-
-def _type_name(value: object) -> str:
-    return {dict: "table", list: "list", str: "text", bool: "true/false"}.get(type(value), "number")
+def unknown_key(key: str, known: Iterable[str]) -> str:
+    """What is wrong with a key that is none of the known ones."""
+    names = list(known)
+    close = difflib.get_close_matches(key, names, n=1)
+    return f"unknown key{f' (did you mean {close[0]!r}?)' if close else ''}; allowed: {', '.join(names)}"
 
 
 def _describe(value: object) -> str:
-    return repr(value) if isinstance(value, str | int | float) else f"a {_type_name(value)}"
+    if isinstance(value, str | int | float):
+        return repr(value)
+    return f"a {'table' if isinstance(value, dict) else 'list' if isinstance(value, list) else 'time'}"
 
 
 # ---- lines -----------------------------------------------------------------------------------------------------------

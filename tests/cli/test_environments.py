@@ -7,19 +7,15 @@ import json
 import numpy as np
 import pytest
 
-from csdp import CoupledChain, EnvironmentChain
+from csdp import CoupledChain, EnvironmentChain, Plan
 from csdp.chain.files import load_model
+from csdp.planning.plan_file import PlanFile
 
 SPEC = """
 dataset = "live"
 ledger = "ledger.db"
-chain = "fitted.json"
+plan = "plan.json"
 anyway = true
-
-[plan]
-query = "mean"
-age = 1
-epsilon_c = 0.5
 
 [clock]
 step = 1
@@ -56,6 +52,7 @@ def follow(run, folder, rest, *, reports):
     plan = ("--chain", folder / "fitted.json", "--age", "1", "--epsilon-c", "0.5", "--query", "mean")
     data, ledger = write_readings(folder / "rest.csv", rest, 200), folder / "ledger.db"
     run("release", data, *plan, "--dataset", "batch", "--ledger", ledger, "--anyway", "-o", folder / "out.csv")
+    PlanFile(Plan(load_model(folder / "fitted.json"), "mean", 1, 0.5)).save(folder / "plan.json")
     (folder / "stream.toml").write_text(SPEC)
     lines = "".join(json.dumps({"time": t, "values": row.tolist()}) + "\n" for t, row in enumerate(rest))
     outputs = run("stream", "--spec", folder / "stream.toml", stdin=lines).stdout.splitlines()

@@ -41,7 +41,7 @@ def test_from_file_to_report_with_the_input_file_alone(run, file):
     assert released["model"]["status"] == "untested"  # too few ticks
     run("report", "ledger.db", "--dataset", "d", "--data", "input.toml", *states, "-o", "report")
     assert (file.parent / "report" / "index.html").stat().st_size > 1000
-    run("init", "input.toml", "--chain", "later.json", "-o", "stream.toml")
+    run("init", "input.toml", "--plan", "later.json", "-o", "stream.toml")
     assert "input" in tomllib.loads((file.parent / "stream.toml").read_text())
     run("fit", "stream.toml", *SMALL, "-o", "again.json")
     assert load_model("again.json").digest == load_model("chain.json").digest

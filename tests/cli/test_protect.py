@@ -59,15 +59,3 @@ def test_an_audit_attacks_protected_pairs_only(chain):
     assert abs(found.pair.present - found.pair.alternative) <= 1
     with pytest.raises(InputError, match="does not protect"):
         csdp.audit(plan, samples=4000, seed=1, pair=([0], [2]))
-
-
-def test_stream_files(chain, tmp_path):
-    from csdp.stream.from_spec import make_plan
-    from csdp.stream.spec import read_spec
-
-    spec = tmp_path / "stream.toml"
-    spec.write_text(
-        'dataset = "a"\nchain = "chain.json"\nledger = "ledger.db"\n[plan]\nage = 1\nepsilon_c = 1.0\nprotect = 1\n'
-        '[clock]\nstep = 60\n[source]\nkind = "stdin"\n[sink]\nkind = "stdout"\n'
-    )
-    assert make_plan(read_spec(spec)).protect == 1

@@ -8,26 +8,30 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from csdp import CoupledChain
+from csdp import CoupledChain, Plan
 from csdp.chain.files import load_model, save_model
 from csdp.cli.stream import _status_line, summarise_status
 from csdp.ledger import Ledger
+from csdp.planning.plan_file import PlanFile
 from csdp.stream import Status
 
 
 @pytest.fixture
 def started(run, paper, tmp_path):
-    """A chain, a file of readings and a first specification; the path of the specification."""
+    """A plan, a file of readings and a first specification; the path of the specification."""
     run("chain", "simulate", paper, "--steps", "40", "--seed", "1", "-o", tmp_path / "readings.csv")
+    PlanFile(Plan(load_model(paper), "mean", 1, 0.5)).save(tmp_path / "plan.json")
     spec = tmp_path / "stream.toml"
     run("init", tmp_path / "readings.csv", "-o", spec, code=6)
-    spec.write_text(spec.read_text().replace("max_age = 10", "max_age = 2").replace("# anyway = true", "anyway = true"))
+    text = spec.read_text().replace("# anyway = true", "anyway = true")
+    spec.write_text(text.replace("# [limits]", "[limits]").replace("# budget = 0.5", "budget = 0.5"))
     return spec
 
 
 def test_numbers_that_are_hardly_worth_it_are_not_published(fails, run, paper, tmp_path):
     """As in a release: less than 5 % of the error of guessing the usual value is removed."""
     run("chain", "simulate", paper, "--steps", "40", "--seed", "1", "-o", tmp_path / "readings.csv")
+    PlanFile(Plan(load_model(paper), "mean", 1, 0.5)).save(tmp_path / "plan.json")
     spec, keys = tmp_path / "stream.toml", ("--keys", tmp_path / "keys.json")
     message = fails("init", tmp_path / "readings.csv", "-o", spec, code=6)
     assert "less than 5 %" in message
@@ -42,6 +46,7 @@ def test_numbers_that_are_hardly_worth_it_are_not_published(fails, run, paper, t
 def test_a_useful_first_specification(run, tmp_path):
     chain = CoupledChain(np.eye(12), [[0.9, 0.1], [0.1, 0.9]])
     save_model(chain, tmp_path / "chain.json")
+    PlanFile(Plan(chain, "mean", 1, 1.0)).save(tmp_path / "plan.json")
     run("chain", "simulate", tmp_path / "chain.json", "--steps", "40", "--seed", "1", "-o", tmp_path / "readings.csv")
     output = run("init", tmp_path / "readings.csv", "-o", tmp_path / "stream.toml").stdout
     assert "csdp stream --spec" in output
@@ -106,15 +111,15 @@ def test_init_does_not_overwrite(run, fails, started, tmp_path):
     before = started.read_text()
     assert "exists already" in fails("init", tmp_path / "readings.csv", "-o", started)
     assert started.read_text() == before
-    run("init", tmp_path / "readings.csv", "-o", started, "--force", "--dataset", "ward 7", "--chain", "other.json")
+    run("init", tmp_path / "readings.csv", "-o", started, "--force", "--dataset", "ward 7", "--plan", "other.json")
     assert 'dataset = "ward 7"' in started.read_text()
 
 
-def test_init_says_how_to_get_a_chain(run, tmp_path):
+def test_init_says_how_to_get_a_plan(run, tmp_path):
     (tmp_path / "data.csv").write_text("time,a\n0,1\n1,0\n")
-    output = run("init", tmp_path / "data.csv", "-o", tmp_path / "new.toml", "--chain", "model.json").stdout
-    assert "model.json: not there yet" in output
-    assert "csdp fit" in output
+    output = run("init", tmp_path / "data.csv", "-o", tmp_path / "new.toml", "--plan", "later.json").stdout
+    assert "later.json: not there yet" in output
+    assert "csdp plan" in output
 
 
 @pytest.mark.parametrize(
@@ -153,9 +158,8 @@ def test_the_status_line_is_for_terminals(monkeypatch, capsys):
 
 def test_drift_is_told_to_the_operator_only(run, paper, started):
     """Readings that alternate are not what the chain says; nothing is old enough to be published here."""
-    head, _, rest = started.read_text().partition("[target]")
-    rest = rest[rest.index("[clock]") :]
-    started.write_text(f"drift = true\n{head}[plan]\nage = 500\nepsilon_c = 1.0\n{rest}")
+    PlanFile(Plan(load_model(paper), "mean", 500, 1.0)).save(started.parent / "plan.json")
+    started.write_text(f"drift = true\n{started.read_text()}")
     lines = "".join(json.dumps({"time": t, "values": [t % 2, t % 2]}) + "\n" for t in range(300))
     done = run("stream", "--spec", started, stdin=lines)
     assert done.stderr.count("csdp: drift: the readings no longer follow the chain") == 1

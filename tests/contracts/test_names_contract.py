@@ -26,6 +26,7 @@ from csdp.chain.files import save_model
 from csdp.cli import app
 from csdp.errors import InputError
 from csdp.fitting.drift import drift
+from csdp.planning.plan_file import PlanFile
 from csdp.publisher import PanelSource, Release
 from csdp.report.series import truth_records
 from csdp.stream import Clock, Runner
@@ -221,19 +222,15 @@ def test_streams_refuse_what_is_not_clear(tmp_path) -> None:
 
 
 def test_the_service_takes_lists_in_the_declared_order(tmp_path) -> None:
-    save_model(chain(), tmp_path / "chain.json")
+    PlanFile(csdp.Plan(chain(), "linear:1,4", [1, 3], 600.0)).save(tmp_path / "plan.json")
     spec = tmp_path / "ward-7.toml"
     spec.write_text(
         """
 dataset = "ward-7"
 ledger = "ledger.db"
-chain = "chain.json"
+plan = "plan.json"
 sequences = ["slow", "fast"]
 anyway = true
-[plan]
-query = "linear:1,4"
-ages = [1, 3]
-epsilon_c = 600.0
 [clock]
 step = 10
 times = "data"

@@ -188,26 +188,3 @@ class TestTheVersionOfTheAlgorithm:
             assert replayed.findings == ()
             told = [words for words in replayed.notes if f"charged by version {ALGORITHM} of the algorithm" in words]
             assert len(told) == len(charges) - 1
-
-    def test_a_plan_that_was_found_before_is_kept(self, tmp_path: Path, upgrade: Callable[[], int]) -> None:
-        from csdp.chain.files import save_model
-        from csdp.stream.from_spec import make_plan
-        from csdp.stream.spec import read_spec
-
-        save_model(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), tmp_path / "chain.json")
-        (tmp_path / "stream.toml").write_text(
-            'dataset = "d"\nledger = "ledger.db"\nchain = "chain.json"\n[target]\nquery = "mean"\nbudget = 1.0\n'
-            'file = "plan.json"\n[clock]\nstep = 10\n[source]\nkind = "stdin"\n[sink]\nkind = "stdout"\n'
-        )
-        spec = read_spec(tmp_path / "stream.toml")
-        found = make_plan(spec)
-        file = tmp_path / "plan.json"
-        content = json.loads(file.read_text())
-        now = upgrade()
-        kept = make_plan(spec)
-        assert kept.digest == found.digest
-        assert json.loads(file.read_text()) == content  # as it was written
-        assert kept.written_by == ALGORITHM
-        file.write_text(json.dumps({**content, "found_for": "another target"}))
-        assert make_plan(spec).written_by == now
-        assert json.loads(file.read_text())["found_for"] not in {content["found_for"], "another target"}

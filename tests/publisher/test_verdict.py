@@ -260,17 +260,18 @@ def test_frequencies_never_show_more_than_the_exact_leakage():
 
 def test_a_plan_file_of_a_stream_is_refused_with_its_line(rejected, tmp_path):
     from csdp.errors import InputError
-    from csdp.stream.from_spec import make_plan
+    from csdp.planning.plan_file import PlanFile
+    from csdp.stream.from_spec import load_plan
     from csdp.stream.spec import read_spec
 
-    save_model(rejected, tmp_path / "chain.json")
+    PlanFile(csdp.Plan(rejected, "mean", 2, 0.5)).save(tmp_path / "plan.json")
     text = (
-        '{}dataset = "d"\nledger = "l.db"\nchain = "chain.json"\n[plan]\nage = 2\nepsilon_c = 0.5\n[clock]\nstep = 1\n'
+        '{}dataset = "d"\nledger = "l.db"\nplan = "plan.json"\nanyway = true\n[clock]\nstep = 1\n'
         '[source]\nkind = "stdin"\n[sink]\nkind = "none"\n'
     )
     spec = Path(tmp_path / "stream.toml")
     spec.write_text(text.format(""))
-    with pytest.raises(InputError, match=r"stream.toml:4: plan: MODEL REJECTED.*model_unchecked = true at the top"):
-        make_plan(read_spec(spec))
+    with pytest.raises(InputError, match=r"stream.toml:3: plan: MODEL REJECTED.*model_unchecked = true at the top"):
+        load_plan(read_spec(spec))
     spec.write_text(text.format("model_unchecked = true\n"))
-    assert make_plan(read_spec(spec)).verdict.status == "rejected"
+    assert load_plan(read_spec(spec)).plan.verdict.status == "rejected"

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import httpx
 
-from csdp.chain.files import save_model
+from csdp import Mean, Plan
+from csdp.planning.plan_file import PlanFile
 from csdp.service import Settings
 from csdp.service.app import create
 from csdp.service.keys import Keys, new_key
@@ -29,22 +30,17 @@ _CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def write_spec(folder, *, dataset=WARD, count=2, ledger="ledger.db", age=1, clock="", times="data", more="", limits=""):
-    """A specification and its chain; the file's path."""
-    save_model(pairs(count), folder / f"chain-{count}.json")
+    """A specification and its plan file; the path of the specification."""
+    plan = Plan(pairs(count), Mean(), age, 0.5, stale_limit=1)
+    PlanFile(plan).save(folder / f"{dataset}.plan.json")
     path = folder / f"{dataset}.toml"
     path.write_text(
         f"""
 dataset = {json.dumps(dataset)}
 ledger = {json.dumps(ledger)}
-chain = "chain-{count}.json"
+plan = {json.dumps(dataset + ".plan.json")}
 anyway = true
 {more}
-
-[plan]
-query = "mean"
-age = {age}
-epsilon_c = 0.5
-stale_limit = 1
 
 [limits]
 {limits}

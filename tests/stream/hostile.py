@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 
-from csdp.chain.files import save_model
+from csdp import Mean, Plan
 from csdp.ledger import Ledger
+from csdp.planning.plan_file import PlanFile
 
 from stream.parts import DATASET, NAMES, pairs  # isort: skip
 
@@ -21,20 +22,15 @@ POISON = {
 
 def spec(folder, *, source="kind = 'stdin'", clock=f"lateness = {LATENESS}", stale_limit=0, age=AGE, more=""):
     """A specification as it was always written: nothing in it says what times are."""
-    save_model(pairs(2), folder / "chain.json")
+    PlanFile(Plan(pairs(2), Mean(), age, 0.5, stale_limit=stale_limit)).save(folder / "plan.json")
     path = folder / "stream.toml"
     path.write_text(
         f"""
 dataset = "{DATASET}"
 ledger = "ledger.db"
-chain = "chain.json"
+plan = "plan.json"
 {more}
 anyway = true
-[plan]
-query = "mean"
-age = {age}
-epsilon_c = 0.5
-stale_limit = {stale_limit}
 
 [clock]
 step = {STEP}

@@ -18,8 +18,9 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
 import mosquitto
-from csdp.chain.files import save_model
+from csdp import Mean, Plan
 from csdp.ledger import Ledger
+from csdp.planning.plan_file import PlanFile
 
 from stream.parts import pairs  # isort: skip
 from traces import has_trace, raw  # isort: skip
@@ -96,20 +97,14 @@ class Process:
 
 def setup(folder, port, count, *, state_file=False):
     folder.mkdir()
-    save_model(pairs(count), folder / "chain.json")
+    PlanFile(Plan(pairs(count), Mean(), 1, 0.5, stale_limit=2)).save(folder / "plan.json")
     (folder / "stream.toml").write_text(
         f"""
 dataset = "{NAME}"
 ledger = "ledger.db"
-chain = "chain.json"
+plan = "plan.json"
 anyway = true
 {'state_file = "state"' if state_file else ""}
-
-[plan]
-query = "mean"
-age = 1
-epsilon_c = 0.5
-stale_limit = 2
 
 [limits]
 budget = 1.0

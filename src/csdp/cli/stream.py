@@ -59,27 +59,27 @@ def init(
         Path, typer.Option("--output", "-o", metavar="STREAM.toml", help="File to write the specification to.")
     ] = Path("stream.toml"),
     dataset: FileDataset = None,
-    chain: Annotated[
-        str, typer.Option(metavar="CHAIN.json", help="Model file, relative to the folder of the specification.")
-    ] = "chain.json",
+    plan: Annotated[
+        str, typer.Option(metavar="PLAN.json", help="Plan file, relative to the folder of the specification.")
+    ] = "plan.json",
     force: Annotated[bool, typer.Option("--force", help="Replace the specification if it exists.")] = False,
 ) -> None:
     """Write a first specification of a stream, with comments, from a file of readings.
 
     \b
-    Example: csdp init rooms.csv --chain rooms.json -o stream.toml
+    Example: csdp init rooms.csv --plan plan.json -o stream.toml
 
-    If the model is there, its plan is searched for. Exit code 6: it removes less than 5 % of the error of guessing the
-    usual value, with what would help; `csdp stream` and `csdp serve` refuse it then.
+    If the plan file is there, it is checked. Exit code 6: it removes less than 5 % of the error of guessing the usual
+    value, with what would help; `csdp stream` and `csdp serve` refuse it then.
     """
     from csdp.stream.template import first_spec
 
     if output.exists() and not force:
         raise InputError(f"{output}: exists already; give another --output, or --force to replace it")
     output.write_text(
-        first_spec(locate(data, reading), dataset=dataset, chain=chain, folder=output.parent), encoding="utf-8"
+        first_spec(locate(data, reading), dataset=dataset, plan=plan, folder=output.parent), encoding="utf-8"
     )
-    there = (output.parent / chain).is_file()
+    there = (output.parent / plan).is_file()
     if there:
         try:
             check_spec(str(output))
@@ -88,7 +88,7 @@ def init(
             raise NotUsefulError(message, usefulness=stop.usefulness, helps=stop.helps) from None
     print_lines([f"wrote {output}; look through it, then: csdp stream --spec {output}"])
     if not there:
-        print_lines([f"{chain}: not there yet. Make one from public data with `csdp fit`, or with `csdp chain new`"])
+        print_lines([f"{plan}: not there yet. Make one with `csdp suggest` or `csdp plan`"])
 
 
 def stream(
@@ -104,7 +104,8 @@ def stream(
     Example:
       csdp chain new --sequences 12 --self-coupling 1 --p 0.1 --q 0.1 -o rooms.json
       csdp chain simulate rooms.json --steps 200 --seed 1 -o rooms.csv
-      csdp init rooms.csv --chain rooms.json -o stream.toml
+      csdp plan rooms.json --budget 1 --max-age 3 -o plan.json
+      csdp init rooms.csv --plan plan.json -o stream.toml
       csdp stream --spec stream.toml
 
     Stop with Ctrl-C or SIGTERM; ticks whose time is not over stay open. Start again with the same command: no tick is
@@ -219,14 +220,13 @@ class SpecCheck:
 
 def check_spec(path: str) -> SpecCheck:
     """Read a specification and all files that it names, as a start would, without opening a ledger."""
-    from csdp.stream.from_spec import make_plan, require_useful, resolve_sequences
+    from csdp.stream.from_spec import load_plan, resolve_sequences
     from csdp.stream.spec import read_spec
 
     spec = read_spec(path)
-    plan = make_plan(spec)
-    require_useful(spec, plan)
+    plan = load_plan(spec)
     names, _ = resolve_sequences(spec, plan)
-    return SpecCheck(path, spec, plan, names)
+    return SpecCheck(path, spec, plan.plan, names)
 
 
 # ---- csdp serve ----------------------------------------------------------------------------------------------------

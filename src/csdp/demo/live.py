@@ -254,13 +254,10 @@ class LiveDemo:
 
 _SPEC = """dataset = "{dataset}"
 ledger = "ledger.db"
-chain = "chain.json"
+plan = "plan.json"
 # An example: the flights reject the model, and the page says so.
 model_unchecked = true
 anyway = true  # the slider also has budgets that are too small to be of use
-
-[plan]
-file = "plan.json"
 
 [limits]
 budget = {budget}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_type_hints
 
 from csdp.errors import InputError
 from csdp.panel.grid import Duplicates, Resample
-from csdp.toml_text import Document, TomlTable, boolean, integer, one_of, text, texts
+from csdp.toml_text import Document, unknown_key
 
 SECTION = "input"
 
@@ -131,59 +131,45 @@ class InputSpec:
             raise InputError(
                 f"{document.path}: no section [{SECTION}]; `csdp open DATA -o {document.path.name}` writes one"
             )
-        return read_section(document.section(SECTION), document.path.parent)
+        return read_section(document)
 
 
-def read_section(section: TomlTable, folder: Path) -> InputSpec:
+def read_section(document: Document) -> InputSpec:
     """The settings in the `[input]` section of a TOML file, each checked at its line."""
+    content = document.content[SECTION]
+    if isinstance(content, dict):
+        names = [field.name for field in fields(InputSpec)]
+        for name, value in content.items():
+            if name not in names:
+                raise document.error((SECTION, name), unknown_key(name, names))
+            if why := _problem(name, value):
+                raise document.error((SECTION, name), f"{value!r} given; {why}")
+        content = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    from pydantic import ConfigDict, create_model
 
-    def choice(allowed: Any) -> Callable[[object], Any]:
-        return one_of(*(name for name in get_args(allowed)))
-
-    def step(value: object) -> int | str:
-        return value if isinstance(value, str) and value.strip() else integer(1)(value)
-
-    names = (
-        "file",
-        "table",
-        "sql",
-        "delimiter",
-        "decimal",
-        "encoding",
-        "time",
-        "time_format",
-        "timezone",
-        "sequence",
-        "value",
-    )
-    words: dict[str, Any] = {
-        name: section.take(name, _any_text if name == "delimiter" else text, None) for name in names
-    }
-    if words["file"] is None:
-        raise section.error("file", "not given; the path of the readings, or the address of a database")
-    if not is_address(words["file"]):
-        words["file"] = str(folder / words["file"])
-    spec = InputSpec(
-        **(words | {"decimal": section.take("decimal", one_of(".", ","), None)}),
-        header=section.take("header", boolean, None),
-        skip=section.take("skip", integer(0), None),
-        names=section.take("names", texts, None),
-        categories=section.take("categories", texts, None),
-        categories_from=section.take("categories_from", choice(Literal["readings"]), None),
-        step=section.take("step", step, None),
-        resample=section.take("resample", choice(Resample), None),
-        duplicates=section.take("duplicates", choice(Duplicates), None),
-        sort=section.take("sort", boolean, None),
-    )
-    section.finish()
-    return spec
+    types = get_type_hints(InputSpec)
+    settings: dict[str, Any] = {field.name: (types[field.name], None) for field in fields(InputSpec)}
+    model = create_model("InputSection", __config__=ConfigDict(strict=True), **settings)
+    found = dict(document.read(model, content, SECTION))
+    try:
+        spec = InputSpec(**found)
+    except InputError as error:
+        raise document.error((SECTION,), str(error)) from None
+    if spec.file is None:
+        raise document.error((SECTION, "file"), "not given; the path of the readings, or the address of a database")
+    return spec if is_address(spec.file) else replace(spec, file=str(document.path.parent / spec.file))
 
 
-def _any_text(value: object) -> str:
-    """A tab is a delimiter too."""
-    if not isinstance(value, str) or len(value) != 1:
-        raise InputError("one character expected, such as ';' or a tab (\"\\t\")")
-    return value
+def _problem(name: str, value: object) -> str:
+    """What is wrong with a setting of the right type; empty if nothing is."""
+    if name == "delimiter" and isinstance(value, str):  # which may be a space
+        return "" if len(value) == 1 else "one character expected, such as ';' or a tab (\"\\t\")"
+    if isinstance(value, int) and not isinstance(value, bool) and value < {"skip": 0, "step": 1}.get(name, value):
+        return f"a whole number, at least {1 if name == 'step' else 0}"
+    if isinstance(value, list) and (not value or len(set(map(repr, value))) != len(value)):
+        return "a list of different texts"
+    empty = any(isinstance(one, str) and not one.strip() for one in (value if isinstance(value, list) else [value]))
+    return "a text that is not empty" if empty else ""
 
 
 def _plain(value: Any) -> Any:

@@ -17,18 +17,12 @@ from csdp.estimate.protocol import TellsUsual
 from csdp.estimate.result import about_words
 from csdp.ledger import Entry, Ledger, Published
 from csdp.panel.readings import arrange_names
+from csdp.plan import Plan
 from csdp.publisher import Outlook, Release, Skipped, look_ahead
 from csdp.service import Settings
 from csdp.service.publisher_thread import PublisherThread
 from csdp.service.responses import busy_problem, error_place
-from csdp.stream.from_spec import (
-    make_estimator,
-    make_plan,
-    make_publisher,
-    read_frontier,
-    require_useful,
-    resolve_sequences,
-)
+from csdp.stream.from_spec import load_plan, make_publisher, resolve_sequences
 from csdp.stream.sinks import release_record
 from csdp.stream.spec import StreamSpec
 
@@ -50,10 +44,8 @@ class ServedDataset:
         self.name = spec.dataset
         if "/" in self.name:
             raise spec.error("dataset", f"{self.name!r} given; a dataset that is served has no '/' in its name")
-        self.plan = make_plan(spec)
-        require_useful(spec, self.plan)
-        self.frontier = read_frontier(spec)
-        self.names, _ = resolve_sequences(spec, self.plan)  # as declared: the order of a snapshot that is a list
+        self.plan_file = load_plan(spec)
+        self.names, _ = resolve_sequences(spec, self.plan_file)  # as declared: the order of a snapshot that is a list
         self._chain_names = arrange_names(self.names, self.plan.model.names)
         self.query = self.plan.query.name
         self.publisher_thread: PublisherThread | None = None
@@ -64,13 +56,18 @@ class ServedDataset:
         try:
             self.ledger.hold(self.name, standby=settings.standby)
             # For questions only; the runner has its own. Both have the same plan and the same ledger.
-            self._publisher = make_publisher(spec, self.plan, self.ledger)
+            self._publisher = make_publisher(spec, self.plan_file, self.ledger)
         except BaseException:
             self.ledger.close()
             raise
         self._figures_lock = threading.Lock()
         self._figures: tuple[float, tuple[int, int | None], dict[str, Any]] | None = None
         self._outlook: tuple[tuple[str, dict[str, Any]], int | None, Outlook] | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan under which the dataset is published."""
+        return self.plan_file.plan
 
     # ---- publishing ------------------------------------------------------------------------------------------------
 
@@ -79,7 +76,7 @@ class ServedDataset:
         self.publisher_thread = await asyncio.to_thread(self._new_thread)
 
     def _new_thread(self) -> PublisherThread:
-        return PublisherThread(self.spec, self.plan, ledger=self.ledger, on_outcome=self.on_outcome)
+        return PublisherThread(self.spec, self.plan_file, ledger=self.ledger, on_outcome=self.on_outcome)
 
     async def change_terms(self, spec: StreamSpec) -> int:
         """Continue under the plan and the limits of another specification, and return the first tick under them.
@@ -90,9 +87,7 @@ class ServedDataset:
         return await asyncio.to_thread(self._change_terms, spec)
 
     def _change_terms(self, spec: StreamSpec) -> int:
-        plan = make_plan(spec)
-        estimator = make_estimator(spec, plan)
-        require_useful(spec, plan)
+        plan = load_plan(spec)
         thread, self.publisher_thread = self.publisher_thread, None
         if thread is None:
             raise busy_problem("the terms of this dataset are being changed, or the service stops")
@@ -102,13 +97,13 @@ class ServedDataset:
             first = 0 if charged is None else charged + 1
             with self._figures_lock:  # figures of the old plan mean nothing once the change is recorded
                 self._publisher = self._publisher.change_plan(
-                    plan,
+                    plan.plan,
                     from_tick=first,
-                    estimator=estimator,
+                    estimator=plan.estimator,
                     model_unchecked=spec.model_unchecked,
                     **spec.limits,
                 )
-                self.spec, self.plan, self.frontier, self._figures = spec, plan, read_frontier(spec), None
+                self.spec, self.plan_file, self._figures = spec, plan, None
         finally:  # under the old terms if the change failed
             self.publisher_thread = self._new_thread()
         return first
@@ -187,7 +182,7 @@ class ServedDataset:
             "guarantee": self._publisher.guarantee(),
             "not_protected": list(plan.model.not_protected),
             "estimate": self._describe_estimate(),
-            "frontier": None if self.frontier is None else self.frontier.to_dict(),
+            "frontier": None if self.plan_file.frontier is None else self.plan_file.frontier.to_dict(),
             "budgets": list(self.budgets),
         }
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from csdp.errors import LedgerBusyError, LedgerHeldError, LedgerTermsError
 from csdp.ledger import Ledger
-from csdp.plan import Plan
+from csdp.planning.plan_file import PlanFile
 from csdp.publisher import Release, Skipped
 from csdp.service import Settings
 from csdp.service.responses import MESSAGE_COUNTS, HttpProblem, error_place
@@ -100,15 +100,15 @@ class PublisherThread:
 
     Args:
         spec: the specification of the dataset.
-        plan: its plan.
+        plan: its plan file.
         ledger: holds the right to publish the dataset; stays open when this thread is closed.
         on_outcome: called in this thread with every release and every tick without output.
     """
 
     def __init__(
-        self, spec: StreamSpec, plan: Plan, *, ledger: Ledger, on_outcome: Callable[[Release | Skipped], None]
+        self, spec: StreamSpec, plan: PlanFile, *, ledger: Ledger, on_outcome: Callable[[Release | Skipped], None]
     ) -> None:
-        self._spec = spec
+        self._spec, self._plan = spec, plan
         self._ledger = ledger
         self.lost: LedgerHeldError | None = None  #: why this process may not publish any more
         self._stack = ExitStack()
@@ -209,7 +209,7 @@ class PublisherThread:
     def _read_source(self) -> None:
         """Feed the runner from the source in its specification, until it ends or the service does."""
         try:
-            run(self.runner, open_source(self._spec))
+            run(self.runner, open_source(self._spec, self._plan))
         except Exception as error:
             self._trouble = f"the {self._spec.source.kind} source has failed"
             log.error("%s: %s (%s at %s)", self._spec.dataset, self._trouble, type(error).__name__, error_place(error))

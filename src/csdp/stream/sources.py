@@ -169,10 +169,11 @@ class FileSource:
 
 
 class TableSource:
-    """The readings of a table, tick after tick: a replay, which ends with the table."""
+    """The readings of a table, tick after tick: a replay of what is not over at `after`, which ends with the table."""
 
-    def __init__(self, table: InputSpec) -> None:
-        self._readings = read_readings(table)
+    def __init__(self, table: InputSpec, *, after: str | int | None = None) -> None:
+        readings = read_readings(table)
+        self._readings = readings if after is None else readings.split(after)[1]
 
     def run(self, emit: Emit, stop: threading.Event) -> None:
         """Emit a snapshot for every tick at which something was read."""

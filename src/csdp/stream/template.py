@@ -15,7 +15,7 @@ def first_spec(
     data: str | Path | InputSpec,
     *,
     dataset: str | None = None,
-    chain: str = "chain.json",
+    plan: str = "plan.json",
     folder: str | Path = ".",
 ) -> str:
     """The text of a first specification, to be written to a folder, for readings such as those in a file.
@@ -36,7 +36,7 @@ def first_spec(
         data=Path(data).name,
         dataset=_quote(name),
         topic=_quote("".join(c if c.isalnum() or c in "-_" else "-" for c in name)),
-        chain=_quote(chain),
+        plan=_quote(plan),
         names=_format_names(readings.names),
         step=length(step),
         lateness=length(max(1, step // 10)),
@@ -80,38 +80,21 @@ _TEXT = """\
 # A stream of csdp, written from {data}. Check it with: csdp stream --spec FILE --check
 # Paths are relative to this file.
 
-dataset = {dataset}         # its name in the ledger, for ever
+dataset = {dataset}         # its name in the ledger
 ledger = "ledger.db"        # a file, or "postgresql://user@host/database"
-chain = {chain}             # the model: `csdp fit` makes one from public data, `csdp chain new` from numbers
-# discretiser = "discretiser.json"   # how readings become states; without one: the state with the nearest value
+plan = {plan}               # chain, query, ages, noise and estimator: `csdp plan` or `csdp suggest` writes it
 # state_file = "stream.state"        # keep the newest readings on disk (mode 0600): after a restart no waiting for ages
 
-# drift = true              # tell the operator when readings no longer follow the chain
+# drift = true              # warn the operator when readings no longer follow the chain
 # anyway = true             # publish even if less than 5 % of the error of guessing the usual value is removed
 
-# The sequences by the names that messages use, in the order of the chain.
+# The sequences by the names that messages use, in the order of lists of values.
 sequences = {names}
 
-# What is published. Either a target, for which ages and noise are searched ...
-[target]
-query = "mean"              # mean, sum, max, min, histogram, identity, count:STATE, linear:W1,W2,... of the states;
-                            # of the readings themselves, over a declared range: "mean of readings 15..25 by 0.5"
-budget = 0.5                # what all outputs may tell about anyone's present state, at every moment
-min_age = 1                 # ticks
-max_age = 10
-event_limit = 1.0           # the largest epsilon_c: what plain differential privacy promises to each old reading
-stale_limit = 1             # ticks by which a missing reading may be replaced by an older one
-file = "stream.plan.json"   # where the plan that was found is kept, so that the next start need not search
-
-# ... or a plan: [plan] with file = "plan.json", or with query, age (or ages) and epsilon_c.
-
-# [estimate]                # published with the noisy numbers; by default by the chain, from the last releases
-# about = "then"            # numbers about the time of the readings, not about the present; a target needs max_mse too
-# file = "estimator.json"   # learned on a public past: csdp release ... --past FILE --estimator estimator.json
-
-# [limits]                  # more limits of the dataset
+# [limits]                  # limits of the dataset, recorded in the ledger
+# budget = 0.5              # what all outputs may reveal about anyone's present state, at every moment
 # event_limit = 20.0        # for the plain differential privacy of one reading
-# lifetime_limit = 5.0      # for what all outputs together tell of one reading
+# lifetime_limit = 5.0      # for what all outputs together reveal about one reading
 
 [clock]                     # {unit}
 step = {step}

@@ -13,8 +13,8 @@ import httpx
 
 from csdp import CoupledChain, Plan
 from csdp.bounds.result import in_words
-from csdp.chain.files import save_model
 from csdp.planning import plan_frontier
+from csdp.planning.plan_file import PlanFile
 from csdp.service.keys import Keys, new_key
 
 WARD, TAGGED = "ward 7", "<i>ward 8"
@@ -48,30 +48,26 @@ class Ward:
         self.process = None
         self.port = 0
         chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]], names=BEDS)
-        save_model(chain, folder / "chain.json")
         plan = Plan(chain, "mean", PLAN_AGE, PLAN_LEVEL)
-        line = plan_frontier(plan)
-        (folder / "plan.json").write_text(json.dumps({**plan.to_dict(), "frontier": line.to_dict()}))
-        explicit = f'query = "histogram"\nage = {PLAN_AGE}\nepsilon_c = {PLAN_LEVEL}'
+        PlanFile(plan, frontier=plan_frontier(plan)).save(folder / "mean.json")
+        PlanFile(Plan(chain, "histogram", PLAN_AGE, PLAN_LEVEL)).save(folder / "histogram.json")
         self.specs = [
-            self._spec(WARD, "mean", 'file = "plan.json"', limits=f"[limits]\nbudget = {BUDGET}"),
-            self._spec(TAGGED, "histogram", explicit, limits=""),
+            self._spec(WARD, "mean", limits=f"[limits]\nbudget = {BUDGET}"),
+            self._spec(TAGGED, "histogram", limits=""),
         ]
         self.keys = Keys(folder / "keys.json")
         self.reader, self.both = self.new_key("reader", WARD), self.new_key("reader")
         self.writer = self.new_key("writer")
         self.ticks = dict.fromkeys((WARD, TAGGED), START)
 
-    def _spec(self, dataset, name, plan, *, limits):
+    def _spec(self, dataset, name, *, limits):
         path = self.folder / f"{name}.toml"
         path.write_text(
             f"""
 dataset = {json.dumps(dataset)}
 ledger = "ledger.db"
-chain = "chain.json"
+plan = "{name}.json"
 anyway = true
-[plan]
-{plan}
 {limits}
 [clock]
 step = {STEP}
