@@ -44,7 +44,7 @@ MEANT = {
     "--budget": "a limit of a dataset; for plan the target that is met",
     "--dataset": "a name that is charged; one of many to look at; those that a key opens",
     "--ledger": "release charges it, audit replays it in the place of a chain",
-    "--chain": "release reads it, init names it in the specification",
+    "--plan": "release reads it, init names it in the specification",
     "--spec": "serve takes several",
     "--about": "of a plan that is searched; of a release, which may have it from its plan",
     "--until": "of the readings of a fit; of those of --past",

@@ -104,7 +104,7 @@ def stream(
     Example:
       csdp chain new --sequences 12 --self-coupling 1 --p 0.1 --q 0.1 -o rooms.json
       csdp chain simulate rooms.json --steps 200 --seed 1 -o rooms.csv
-      csdp plan rooms.json --budget 1 --max-age 3 -o plan.json
+      csdp plan rooms.json --query mean --budget 1 --max-age 5 -o plan.json
       csdp init rooms.csv --plan plan.json -o stream.toml
       csdp stream --spec stream.toml
 
