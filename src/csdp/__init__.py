@@ -31,7 +31,9 @@ if _typing.TYPE_CHECKING:
         read_readings,
     )
     from csdp.plan import Plan
-    from csdp.planning import dynamic_plan, find_plan, frontier
+    from csdp.planning.dynamic import dynamic_plan
+    from csdp.planning.frontier import frontier
+    from csdp.planning.search import find_plan
     from csdp.publisher import Publisher, Release, Skipped, learn_from_past, plan_estimator
     from csdp.schedule import Schedule
 
@@ -113,11 +115,11 @@ _LATER = {
     "attack": "csdp.audit.attack",
     "drift": "csdp.fitting.drift",
     "Schedule": "csdp.schedule",
-    "dynamic_plan": "csdp.planning",
+    "dynamic_plan": "csdp.planning.dynamic",
     "find_input": "csdp.panel",
-    "find_plan": "csdp.planning",
+    "find_plan": "csdp.planning.search",
     "fit_quality": "csdp.fitting.checks",
-    "frontier": "csdp.planning",
+    "frontier": "csdp.planning.frontier",
     "learn_from_past": "csdp.publisher",
     "mse": "csdp.estimate",
     "plan_estimator": "csdp.publisher",

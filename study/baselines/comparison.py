@@ -13,7 +13,8 @@ from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
 from csdp.plan import Plan
 from csdp.planning import EVENT_LIMIT, find_plan
-from csdp.planning.curves import SMALLEST_LEVEL, Curves, largest_level, least_level
+from csdp.planning.calibrate import SMALLEST_LEVEL, largest_level, least_level
+from csdp.planning.curves import Curves
 from csdp.query_table import Query
 from study import baselines
 from study.baselines.comparison_table import TIE, Comparison, ContinualComparison, ContinualRow, Row, Verdict
@@ -139,7 +140,6 @@ class _ComparisonTask:
             self.query,
             max_age=self.max_age,
             estimate="linear",
-            bound="exact",
             event_limit=self.event_limit,
             **target,
         )
@@ -283,8 +283,6 @@ def _level(task: _ComparisonTask, age: int) -> float:
         [age] * task.chain.sequences,
         estimate="linear",
         releases=1,
-        bound="exact",
-        adversary="informed",
     )
     if task.target == "budget":
         level = largest_level(lambda e: curves.leakage(e).epsilon, task.value, task.event_limit)

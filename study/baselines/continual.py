@@ -24,7 +24,8 @@ from csdp.errors import CsdpError, InfeasibleError, InputError
 from csdp.estimate import moments
 from csdp.estimate.error import noise_variance
 from csdp.planning import EVENT_LIMIT
-from csdp.planning.curves import Curves, largest_level
+from csdp.planning.calibrate import largest_level
+from csdp.planning.curves import Curves
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import Query
 from study import baselines
@@ -268,8 +269,6 @@ class _ContinualTask:
                 [age] * self.chain.sequences,
                 estimate="linear",
                 releases="continual",
-                bound="auto",
-                adversary="informed",
             )
         return self._certificates[age]
 

@@ -1,6 +1,5 @@
 """The secret as a distance: one release and whole histories against enumeration, for every kind of state."""
 
-import json
 from itertools import product
 
 import numpy as np
@@ -9,8 +8,7 @@ import pytest
 import csdp
 from csdp.accountant import Accountant
 from csdp.bounds.result import ANY_DISTANCE
-from csdp.errors import BudgetExceeded, InputError
-from csdp.planning import find_plan
+from csdp.errors import InputError
 from oracle import clock_backward_kernels, joint_kernel, likelihoods, reverse, snapshots, stationary
 
 
@@ -124,29 +122,6 @@ def test_under_a_clock(seed, direction):
 
 
 SLOW = [[0.8, 0.19, 0.01], [0.1, 0.8, 0.1], [0.01, 0.19, 0.8]]
-
-
-def test_a_search_and_the_gate_count_protected_pairs(tmp_path):
-    chain = csdp.CoupledChain([[1.0]], SLOW, direction="backward")
-    near, far = (
-        find_plan(chain, csdp.Mean(), budget=0.5, max_age=0, releases="continual", protect=r).plan for r in (1, None)
-    )
-    assert near.epsilon_c > 1.1 * far.epsilon_c
-    text = near.to_json()
-    assert csdp.Plan.from_json(text) == near
-    assert csdp.Plan.from_json(text).protect == 1
-    assert near.digest != csdp.Plan(chain, csdp.Mean(), 0, near.epsilon_c).digest
-    assert "protect" not in json.loads(far.to_json())  # as in plans that know no distance
-    with csdp.Publisher(near, dataset="a", ledger=tmp_path / "a.db", budget=0.5) as publisher:
-        releases = [publisher.push([t % 3], time=t) for t in range(12)]
-        assert max(release.epsilon_s for release in releases) <= 0.5
-        assert "at most 1 apart" in " ".join(publisher.ledger.summary("a").terms.guarantee["words"])
-    everything = csdp.Plan(chain, csdp.Mean(), 0, near.epsilon_c)
-    states = np.arange(12)[:, None] % 3
-    panel = csdp.Panel.from_states(states, names=chain.names)
-    publisher = csdp.Publisher(everything, dataset="b", ledger=tmp_path / "b.db", budget=0.5)
-    with publisher, pytest.raises(BudgetExceeded):
-        publisher.publish(panel)
 
 
 def test_a_distance_that_protects_nothing_is_refused():

@@ -56,10 +56,10 @@ def plan(
     ] = None,
     start: Annotated[int, typer.Option(help="With --horizon: the first tick.")] = 0,
     estimate: Annotated[
-        Literal["history", "linear", "posterior", "raw"],
+        Literal["history", "linear", "raw"],
         typer.Option(
             help="Measure the error of the estimate from the last releases (history, what is published), from the "
-            "newest alone (linear), of its posterior mean (posterior; one output, few sequences), or of the raw number."
+            "newest alone (linear), or of the raw number."
         ),
     ] = "history",
     past: plan_options.Past = None,
@@ -67,8 +67,6 @@ def plan(
     period: plan_options.Period = None,
     discretiser: options.DiscretiserFile = None,
     anyway: plan_options.Anyway = False,
-    adversary: options.AdversaryOption = "informed",
-    protect: options.Protect = None,
     event_limit: options.EventLimit = 10.0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PLAN.json", help="File to write the plan to.")
@@ -95,10 +93,6 @@ def plan(
     from csdp.publisher import learn_from_past
 
     options.check_figure(figure)
-    if protect is not None and horizon is not None:
-        raise InputError(
-            "--protect: a noise level for each tick (--horizon) is found for any two values; leave one out"
-        )
     if about == "then" and horizon is not None:
         raise InputError("--horizon is for --about now; a delay is found for a release at every tick, without end")
     model = options.read_chain(chain)
@@ -116,8 +110,6 @@ def plan(
             ages="vector" if vector else "common",
             releases=releases,
             estimate=estimate,
-            adversary=adversary,
-            protect=protect,
             about=about,
             event_limit=event_limit,
             progress=progress,
@@ -180,8 +172,6 @@ def _draw_plan(found: FoundPlan, path: Path, *, ages: range) -> None:
         levels=[plan.epsilon_c * factor for factor in (0.25, 0.5, 1.0)] if then else None,
         releases="continual" if then else 1,
         estimate=cast("Estimate", found.error.estimate),
-        adversary=plan.adversary,
-        protect=plan.protect,
         about=found.error.about,
     )
     save_figure(frontier_figure(line, chosen=found), path)
@@ -208,7 +198,6 @@ def _schedule(
         horizon=horizon,
         start=start,
         estimate="linear" if estimate == "history" else estimate,  # a schedule weighs ticks one by one
-        adversary=found.plan.adversary,
     )
 
 

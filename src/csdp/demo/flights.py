@@ -30,7 +30,7 @@ from csdp.fitting.fit import fit
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
-from csdp.planning.curves import largest_level
+from csdp.planning.calibrate import largest_level
 from csdp.publisher import Batch, Publisher, learn_from_past
 from csdp.query import Mean, QueryTable, tabulate
 from csdp.readings import ReadingRange

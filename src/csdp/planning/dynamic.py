@@ -17,12 +17,13 @@ import numpy as np
 
 from csdp.accountant import Accountant, State
 from csdp.arrays import Floats
-from csdp.bounds.adversary import Adversary
 from csdp.chain import Family, Model, certified_model
+from csdp.check import number, whole
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate.result import Estimate
 from csdp.plan import Plan
-from csdp.planning.curves import EVENT_LIMIT, SMALLEST_LEVEL, Curves
+from csdp.planning.calibrate import CLOSE, EVENT_LIMIT, SMALLEST_LEVEL, largest_level
+from csdp.planning.curves import Curves
 from csdp.query_table import Query
 from csdp.schedule import Schedule
 
@@ -30,9 +31,7 @@ from csdp.schedule import Schedule
 LONGEST = 10_000
 #: Values of the state between which the dynamic programme chooses.
 _GRID = 120
-#: A level for a tick is searched to this relative accuracy, from below.
-_ACCURACY = 1e-3
-#: Ticks before the constant level that a plan for ever may list.
+#: Ticks that a plan for the long run may list before its constant level.
 _WARM_UP = 8
 
 
@@ -88,7 +87,6 @@ def dynamic_plan(
     weights: Sequence[float] | None = None,
     start: int = 0,
     estimate: Estimate = "linear",
-    adversary: Adversary = "informed",
     event_limit: float = EVENT_LIMIT,
 ) -> DynamicPlan:
     """A plan whose noise level changes from tick to tick, under one ceiling for the leakage of the present.
@@ -97,11 +95,11 @@ def dynamic_plan(
     budget.
 
     Args:
-        chain, query, estimate, adversary, event_limit: as for `find_plan`.
+        chain, query, estimate, event_limit: as for `find_plan`.
         ages: one age for all sequences, or one each.
         budget: the ceiling.
-        horizon: how many ticks are published from tick `start` on, and none after them. None plans for ever: higher
-            levels at first, while there is no history, then the level that can be kept for ever.
+        horizon: how many ticks are published from tick `start` on, and none after them. None plans for the long
+            run: higher levels at first, while there is no history, then the level that can be kept.
         weights: how much each tick of the horizon matters; 0 publishes nothing at that tick.
         start: the first tick of the schedule.
 
@@ -120,10 +118,8 @@ def dynamic_plan(
         several,
         estimate=estimate,
         releases=1 if horizon else "continual",
-        bound="auto",
-        adversary=adversary,
     )
-    plan = Plan(chain, query, several, event_limit, adversary=adversary)
+    plan = Plan(chain, query, several, event_limit)
     no_data = curves.error(event_limit).no_data
     search = _LevelSearch(plan, budget)
     constant = (
@@ -145,7 +141,7 @@ def dynamic_plan(
     shaped = search.shape_levels(importance, lambda e: curves.error(e).safe) if horizon else search.warm_up(constant)
     levels = min(uniform, shaped, key=error) if horizon else shaped
     schedule = Schedule(tuple(levels), start, 0.0 if horizon else constant)
-    final = Plan(chain, query, several, schedule.largest, adversary=adversary, schedule=schedule)
+    final = Plan(chain, query, several, schedule.largest, schedule=schedule)
     leakage = _LevelSearch(final, budget).peaks(levels)
     if not max(leakage) <= budget:
         raise AssertionError("planning: a schedule passes the budget")
@@ -182,7 +178,7 @@ class _LevelSearch:
 
     def constant_level(self, published: Sequence[bool]) -> float | None:
         """The largest level that all published ticks can have."""
-        return self._largest_factor(lambda e: [e if wanted else 0.0 for wanted in published], self._plan.epsilon_c)
+        return self._scale(lambda e: [e if wanted else 0.0 for wanted in published], self._plan.epsilon_c)
 
     def shape_levels(self, weights: Floats, error: Callable[[float], float]) -> list[float]:
         """The best shape under the scalar rule, raised as far as the accountant allows; the last tick takes the rest.
@@ -191,15 +187,15 @@ class _LevelSearch:
         """
         shape = _best_shape(Accountant(self._plan, state="scalar"), self._budget, weights, error)
         top = self._plan.epsilon_c / max(shape)
-        factor = self._largest_factor(lambda f: [f * e for e in shape], top) or 0.0
+        factor = self._scale(lambda f: [f * e for e in shape], top) or 0.0
         levels = [factor * e for e in shape]
         last = max(i for i, w in enumerate(weights) if w > 0)
-        end = self._largest_factor(lambda e: [*levels[:last], e, *levels[last + 1 :]], self._plan.epsilon_c)
+        end = self._scale(lambda e: [*levels[:last], e, *levels[last + 1 :]], self._plan.epsilon_c)
         levels[last] = max(levels[last], end or 0.0)
         return levels
 
     def warm_up(self, constant: float) -> list[float]:
-        """Levels before a constant one that goes on for ever.
+        """Levels before a constant one that is kept in the long run.
 
         A state that lies below the long-run state of the constant level stays below it, because the rule is monotone,
         so the first ticks can have higher levels.
@@ -210,19 +206,25 @@ class _LevelSearch:
         state, levels = self._accountant.start(0), []
         for tick in range(1, 1 + _WARM_UP):
 
-            def stays_below(level: float, before: State = state, at: int = tick) -> bool:
+            def excess(level: float, before: State = state, at: int = tick) -> float:
                 after = self._accountant.release(before, at, epsilon_c=level)
-                return all((a <= b).all() for a, b in zip(after.slices, long_run.slices, strict=True))
+                stays_below = all((a <= b).all() for a, b in zip(after.slices, long_run.slices, strict=True))
+                return 0.0 if stays_below else math.inf
 
-            level = max(constant, _largest(stays_below, self._plan.epsilon_c) or 0.0)
-            if level <= constant * (1 + 10 * _ACCURACY):
+            level = largest_level(excess, 1.0, self._plan.epsilon_c, least=constant, tolerance=CLOSE) or constant
+            if level <= constant * (1 + 5 * CLOSE):
                 break
             levels.append(level)
             state = self._accountant.release(state, tick, epsilon_c=level)
         return [*levels, constant]
 
-    def _largest_factor(self, levels: Callable[[float], list[float]], top: float) -> float | None:
-        return _largest(lambda value: max(self.peaks(levels(value))) <= self._budget, top)
+    def _scale(self, levels: Callable[[float], list[float]], top: float) -> float | None:
+        """The largest number up to `top` whose levels keep the budget."""
+
+        def peak(value: float) -> float:
+            return max(self.peaks(levels(value)))
+
+        return largest_level(peak, self._budget, top, least=1e-3 * SMALLEST_LEVEL, tolerance=CLOSE)
 
 
 def _best_shape(accountant: Accountant, budget: float, weights: Floats, error: Callable[[float], float]) -> list[float]:
@@ -234,7 +236,8 @@ def _best_shape(accountant: Accountant, budget: float, weights: Floats, error: C
     def resume(b: float) -> State:
         return accountant.resume(b, 0, depth)
 
-    highest = _largest(lambda b: accountant.peak(resume(b)) <= budget, unit * plan.epsilon_c * weights.size)
+    top = unit * plan.epsilon_c * weights.size
+    highest = largest_level(lambda b: accountant.peak(resume(b)), budget, top, least=1e-9 * top, tolerance=CLOSE)
     grid = np.linspace(0.0, highest or unit * SMALLEST_LEVEL, _GRID)
     tiny = SMALLEST_LEVEL * plan.epsilon_c
     faded = np.array([accountant.largest(accountant.release(resume(b), 1, epsilon_c=tiny)) for b in grid])
@@ -257,31 +260,16 @@ def _best_shape(accountant: Accountant, budget: float, weights: Floats, error: C
     return shape
 
 
-def _largest(fits: Callable[[float], bool], top: float) -> float | None:
-    """The largest value up to `top` that fits, from below; None where hardly any does."""
-    if fits(top):
-        return top
-    low, high = top / 8, top
-    while not fits(low):
-        high, low = low, low / 8
-        if low < SMALLEST_LEVEL * 1e-3:
-            return None
-    while high > low * (1 + _ACCURACY):
-        middle = (low * high) ** 0.5
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
 def _read_weights(horizon: int | None, weights: Sequence[float] | None, budget: float) -> Floats:
     """The importance of every tick that is listed."""
-    if not (isinstance(budget, int | float) and 0 < budget < math.inf):
-        raise InputError(f"budget: {budget!r} given; a positive number expected")
+    number("budget", budget, above=0)
     if horizon is None:
         if weights is not None:
-            raise InputError("dynamic_plan: weights given without a horizon; a schedule for ever has equal ticks")
+            raise InputError(
+                "dynamic_plan: weights given without a horizon; a schedule for the long run has equal ticks"
+            )
         return np.ones(1)
-    if isinstance(horizon, bool) or not isinstance(horizon, int) or not 1 <= horizon <= LONGEST:
-        raise InputError(f"horizon: {horizon!r} given; a whole number of ticks, 1 to {LONGEST:,}")
+    whole("horizon", horizon, least=1, most=LONGEST)
     importance = np.ones(horizon) if weights is None else np.asarray(weights, dtype=np.float64)
     valid = importance.shape == (horizon,) and np.isfinite(importance).all() and (importance >= 0).all()
     if not valid or not importance.any():

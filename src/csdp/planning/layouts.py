@@ -165,10 +165,6 @@ class FittedLayout:
             model,
             query,
             [age] * model.sequences,
-            estimate="history",
-            releases="continual",
-            bound="auto",
-            adversary="informed",
             state="vector" if chain is None and has_influence(model) else "auto",
         )
 

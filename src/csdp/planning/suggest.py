@@ -11,6 +11,7 @@ import math
 import shlex
 import time
 import warnings
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +31,8 @@ from csdp.estimate.result import USEFUL, About, about_words
 from csdp.panel import Discretiser, InputSpec, Readings, read_readings
 from csdp.panel.times import read_moment
 from csdp.plan import Plan
-from csdp.planning.curves import EVENT_LIMIT, largest_level, least_level, plan_frontier
+from csdp.planning.calibrate import EVENT_LIMIT, largest_level, least_level
+from csdp.planning.frontier import plan_frontier
 from csdp.planning.layouts import FittedLayout, Layout
 from csdp.planning.plan_file import PlanFile
 from csdp.query import parse_query, with_readings
@@ -284,15 +286,8 @@ class PlanSearch:
         def fits(age: int) -> bool:
             return fitted.curves(query, age, chain=chain).leakage(level).epsilon <= self.budget
 
-        low, high, step = 0, 0, 1
-        while not fits(high):
-            low, high, step = high + 1, high + step, 2 * step
-            if high > LONGEST_DELAY:
-                return None
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if fits(middle) else (middle + 1, high)
-        return high
+        delay = bisect_left(range(LONGEST_DELAY + 1), True, key=fits)
+        return delay if delay <= LONGEST_DELAY else None
 
     def _usefulness(self, fitted: FittedLayout, query: Query, age: int, level: float, about: About) -> float:
         plan = fitted.plan(query, age, level)

@@ -239,8 +239,7 @@ def _draw_ledger(
     largest = max(model.states ** len(component) for component in model.components())
     swept = largest <= SWEEP_STATES and len(set(plan.ages)) == 1
     if swept and has_long_run(model):
-        secret: dict[str, Any] = {"adversary": plan.adversary, "protect": plan.protect}
-        line = frontier(model, plan.query, ages=AGES, levels=LEVELS, **secret)
+        line = frontier(model, plan.query, ages=AGES, levels=LEVELS)
         error = mse(model, plan.query, ages=plan.ages, epsilon_c=plan.mean_level, estimate="linear").mse
         drawings["frontier"] = figures.frontier_figure(line, chosen=(plan.certified.epsilon, error))
     return drawings
