@@ -30,7 +30,7 @@ def test_a_delay_in_words_and_in_numbers(run, paper, tmp_path):
     assert "Mean squared error" in drawn
 
 
-@pytest.mark.parametrize("estimate", ["raw", "linear", "posterior", "history"])
+@pytest.mark.parametrize("estimate", ["raw", "linear", "history"])
 def test_a_plan_about_the_present_leads_with_its_use(run, paper, estimate):
     asked = ("plan", paper, "--budget", "1", "--estimate", estimate, "--anyway")
     words, level = run(*asked).stdout, json.loads(run(*asked, "--format", "json").stdout)
