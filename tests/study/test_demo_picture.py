@@ -31,5 +31,5 @@ def test_the_least_delays_are_those_of_the_documents():
         assert f"| {words} | {' | '.join(f'{one[kind]:.3g}' for one in SUMMARY['delays'])} |" in text
     least = [next(one["delay"] for one in SUMMARY["delays"] if one["family"] <= budget) for budget in (0.5, 0.1)]
     assert least == [3, 5]
-    assert "Held back 3 ticks (9 hours) it tells at most 0.5" in text
+    assert "Held back 3 ticks (9 hours) it reveals at most 0.5" in text
     assert "5 ticks (15 hours) at most 0.1" in text
