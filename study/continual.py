@@ -13,6 +13,8 @@ from study.setting import MEAN, leak, pair
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from csdp.planning import DynamicPlan
+
 COUNTS = (1, 2, 3, 4, 5, 6, 8, 10)
 AGES = (1, 2, 4)
 #: One tick in the middle matters ten times as much.
@@ -31,7 +33,7 @@ def leakage_after(age: int) -> list[float]:
 
 
 @lru_cache
-def dynamic() -> csdp.planning.DynamicPlan:
+def dynamic() -> DynamicPlan:
     """A noise level for every tick of a horizon, on a slow chain, under one ceiling of 0.5."""
     slow = pair(0.75, 0.05, 0.05)
     return csdp.dynamic_plan(slow, MEAN, ages=2, budget=0.5, horizon=len(WEIGHTS), weights=WEIGHTS)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import csdp
 from study import drawing
 from study.baselines.comparison import compare
-from study.real import fit_public_past
 from study.record import Chapter, Finding, no_entries
 from study.setting import MEAN, pair
 
@@ -22,22 +21,18 @@ NAMES = {
     "paper": "the paper's chain: weight 0.5, change 0.3",
     "slow": "a slow chain: weight 0.75, change 0.05",
     "skewed": "a skewed chain: weight 0.75, 0 to 1 with 0.01, back with 0.3",
-    "glucose": "glucose: fitted, two sequences of three states",
 }
 
 
 def chain(name: str) -> csdp.CoupledChain:
     """The chain of that name."""
-    made = {"paper": pair(0.5), "slow": pair(0.75, 0.05, 0.05), "skewed": pair(0.75, 0.01, 0.3)}
-    return made[name] if name in made else fit_public_past("glucose").without_family()
+    return {"paper": pair(0.5), "slow": pair(0.75, 0.05, 0.05), "skewed": pair(0.75, 0.01, 0.3)}[name]
 
 
 @lru_cache
 def table(name: str) -> Comparison:
     """Every method at exact leakage 0.5 of the present."""
-    # The exact leakage of a longer Fourier window takes a minute where a snapshot has nine states.
-    length = 2 if name == "glucose" else 20
-    return compare(chain(name), MEAN, budget=BUDGET, max_age=16, length=length)
+    return compare(chain(name), MEAN, budget=BUDGET, max_age=16, length=20)
 
 
 def findings() -> list[Finding]:

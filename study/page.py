@@ -19,9 +19,7 @@ CHAPTERS = (
     "utility",
     "comparison",
     "sequences",
-    "ages",
     "continual",
-    "real",
     "methods",
 )
 
