@@ -70,16 +70,6 @@ def test_moments_of_independent_parts_add_up(direction):
                 assert getattr(parts, name) == pytest.approx(getattr(whole, name), abs=1e-12)
 
 
-def test_a_hidden_environment_beside_the_clock():
-    members = [csdp.CoupledChain(np.eye(2), rows) for rows in (DAY, NIGHT, NIGHT, DAY)]
-    chain = csdp.EnvironmentChain(members, cycle=(0, 1), switching=[[0.8, 0.2], [0.3, 0.7]])
-    query = csdp.Plan(chain, csdp.Mean(), 1, 1.0).query
-    exact, drawn = _by_joint_law(chain, query, (1, 1)), _by_simulation(chain, query, (1, 1))
-    assert exact.usual[1].shape == (2, 1)
-    assert np.allclose(exact.usual[1], drawn.usual[1], atol=0.06)
-    assert np.allclose(exact.cov_now, drawn.cov_now, atol=0.02)
-
-
 @pytest.mark.parametrize("kind", ["history", "linear"])
 @pytest.mark.parametrize("age", [0, 1])
 def test_the_error_that_is_stated_is_that_of_a_path(kind, age):

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import csdp
-from csdp.errors import InputError
 from csdp.fitting.emissions import _kruskal_p, emission_ps, inside_scores, propose_states, quantile_states
 
 
@@ -101,10 +99,6 @@ def test_what_a_public_clock_does_to_readings_is_no_alarm_given_the_clock():
     readings = 10 * states + phase[:, None] + random.random(states.shape)
     assert emission_ps(readings, states, 2).max() < 1e-3
     assert emission_ps(readings, states, 2, phase).min() * 10 > 1e-3
-    chain = csdp.fit(states, environment="clock", cycle=3, public=True, ensemble=0, progress=False)
-    found = csdp.fit_quality(chain, states, readings=readings, public=True, progress=False)
-    assert found.emission_states.passed
-    assert found.emission_readings.passed
 
 
 def test_finer_states_are_proposed_until_they_suffice():
@@ -116,58 +110,3 @@ def test_finer_states_are_proposed_until_they_suffice():
     finer = np.column_stack([quantile_states(column, number) for column in signal.T])
     assert emission_ps(signal, finer, number)[:, 0].min() * 5 >= 1e-3
     assert propose_states((signal > 0).astype(float), ps, than=2, level=1e-3) is None
-
-
-def quality(readings, states, **settings):
-    chain = csdp.fit(states, public=True, ensemble=0, progress=False)
-    return csdp.fit_quality(chain, states, readings=readings, public=True, progress=False, **settings)
-
-
-def test_the_verdict_proposes_finer_states():
-    signal = autoregression(1500, 2, 0.9, seed=6)
-    found = quality(signal, (signal > 0).astype(int))
-    assert not found.emission_states.passed
-    assert not found.explains
-    assert found.finer_states > 4
-    assert f"Discretiser.fit(readings, states={found.finer_states})" in found.verdict
-    assert all(row.emission_p < 1e-3 for row in found.table)
-
-
-def test_the_verdict_on_an_honest_emission():
-    states = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.1, 0.9]]).simulate(3000, seed=7)
-    random = np.random.default_rng(70)  # not the draws of the simulation
-    found = quality(states + random.random(states.shape), states)
-    assert found.explains
-    assert found.emission_states.passed
-    assert found.emission_readings.passed
-    assert found.finer_states is None
-    slow = quality(10 * states + autoregression(3000, 2, 0.8, seed=71), states)
-    assert slow.explains
-    assert slow.emission_states.passed
-    assert "certificates of the present state stand, but not for the present reading" in slow.verdict
-
-
-def test_readings_of_a_panel_follow_the_names_of_the_chain():
-    signal = autoregression(600, 2, 0.9, seed=8)
-    signal[:, 0] = np.random.default_rng(8).random(600)
-    readings = csdp.Readings.from_array(signal, names=["calm", "slow"])
-    panel = csdp.Discretiser.fit(readings, states=2, public=True).apply(readings)
-    chain = csdp.fit(panel, public=True, ensemble=0, progress=False)
-    swapped = readings.select(["slow", "calm"])
-    for given in (readings, swapped, signal):
-        found = csdp.fit_quality(chain, panel, readings=given, public=True, progress=False)
-        assert found.emission_states.where == ("slow",)
-        assert [row.emission_p < 1e-3 for row in found.table] == [False, True]
-
-
-def test_readings_that_are_not_those_of_the_states_are_refused():
-    signal = autoregression(300, 2, 0.5, seed=9)
-    states = (signal > 0).astype(int)
-    with pytest.raises(InputError, match=r"readings: float64 of shape \(299, 2\) given; numbers \(300, 2\)"):
-        quality(signal[1:], states)
-    with pytest.raises(InputError, match="readings: of a, b given; the chain has x1, x2"):
-        quality(csdp.Readings.from_array(signal, names=["a", "b"]), states)
-    with pytest.raises(InputError, match="299 ticks given, which are not the 300 of the states"):
-        quality(csdp.Readings.from_array(signal[1:], names=["x1", "x2"]), states)
-    with pytest.raises(InputError, match="readings: <U1"):
-        quality(np.full((300, 2), "a"), states)

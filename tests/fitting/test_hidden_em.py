@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from csdp import CoupledChain, EnvironmentChain
-from csdp.errors import InputError
 from csdp.fitting import environment as em
 from csdp.fitting import prediction
 from csdp.fitting.em import Effort
 from csdp.fitting.graph import complete_graph, graph_of_pairs, join_graphs
-from csdp.fitting.prediction import chain_scores, mix_members, pick_classes, spread_classes
+from csdp.fitting.prediction import chain_scores, mix_members
 from csdp.fitting.sample import read_sample
 from fitting.systems import plain_log_likelihood, random_chain
 
@@ -194,38 +193,3 @@ def test_averages_are_those_of_the_neighbours():
     assert means[4] == pytest.approx(features[3:7].mean(axis=0))
     assert means[0] == pytest.approx(features[:3].mean(axis=0))
     assert em.average_steps(features, 99)[4] == pytest.approx(features.mean(axis=0))
-
-
-def test_classes_are_picked_and_spread():
-    random = np.random.default_rng(0)
-    scores, classes = random.random((5, 6)), np.array([0, 2, 1, 1, 0])
-    picked = pick_classes(scores, classes, 2)
-    assert picked.tolist() == [scores[n, 2 * c : 2 * c + 2].tolist() for n, c in enumerate(classes)]
-    whole = spread_classes(picked, classes, 6)
-    assert pick_classes(whole, classes, 2).tolist() == picked.tolist()
-    assert whole.sum() == pytest.approx(picked.sum())
-    assert pick_classes(scores, None, 6) is scores
-    assert spread_classes(scores, None, 6) is scores
-
-
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_a_clock_beside_a_hidden_environment_is_scored_by_enumeration(direction):
-    """Such chains are no longer fitted, but may be declared or read from a file."""
-    laws = ((0.05, 0.5), (0.5, 0.2), (0.3, 0.3), (0.8, 0.05))
-    members = [CoupledChain(np.eye(2), [[1 - p, p], [q, 1 - q]], direction=direction) for p, q in laws]
-    chain = EnvironmentChain(members, cycle=(0, 1, 1), switching=[[0.9, 0.1], [0.2, 0.8]])
-    states = chain.simulate(8, seed=1)[1:]  # from tick 1 on
-    labels = np.array([1, 1, 0, 1, 1, 0, 1])
-    kernels = [member.kernel() if direction == "forward" else member.backward_kernel() for member in members]
-    steps = list(itertools.pairwise(states @ [2, 1]))
-    ends = steps if direction == "forward" else [(b, a) for a, b in steps]
-    total = 0.0
-    for path in itertools.product(range(2), repeat=6):
-        chance = chain.environment_law[path[0]]
-        chance *= np.prod([chain.switching[e, f] for e, f in itertools.pairwise(path)])
-        present = [kernels[c * 2 + g] for c, g in zip(labels[1:], path, strict=True)]
-        total += chance * np.prod([kernel[a, b] for kernel, (a, b) in zip(present, ends, strict=True)])
-    scores = chain_scores(chain, read_sample(states, states=2), labels=labels)
-    assert scores.sum() == pytest.approx(np.log(total), rel=1e-12)
-    with pytest.raises(InputError, match="labels: none given"):
-        chain_scores(chain, read_sample(states, states=2))

@@ -106,7 +106,7 @@ def test_a_fitted_environment_chain_is_fitted_again():
     assert found.explains
     clock = environment_chain("clock")
     panel = csdp.Panel.from_states(clock.simulate(1501, seed=6)[1:], names=["a", "b", "c"], first_tick=1)
-    fitted = csdp.fit(panel, environment="clock", cycle=3, public=True, ensemble=0, progress=False)
+    fitted = csdp.fit(panel, environment="clock", environments=3, public=True, ensemble=0, progress=False)
     found = quality(fitted, panel)
     assert found.refitted
     assert found.explains

@@ -22,7 +22,7 @@ def chain_of(kind: str) -> EnvironmentChain:
 
 
 def panel_of(chain: EnvironmentChain, ticks: int) -> Panel:
-    return Panel.from_states(chain.simulate_given([t % 2 for t in range(ticks)], seed=1), names=chain.names)
+    return Panel.from_states(chain.simulate(ticks, seed=1), names=chain.names)
 
 
 @pytest.mark.parametrize("kind", ["clock", "hidden"])

@@ -21,7 +21,6 @@ from csdp.aging import AgedLaw, AgedReadings, Deviation, Mass, Progress
 from csdp.arrays import Floats
 from csdp.bounds.adversary import Adversary
 from csdp.chain import EnvironmentChain, Model
-from csdp.chain.checks import check_phase
 from csdp.chain.views import ClockView, JointView, PathView, View
 from csdp.errors import InputError, TooLargeError
 from csdp.query_table import Fold
@@ -81,7 +80,7 @@ def find_vantages(model: Model, phase: int | None, environment: Environment | No
         raise InputError("phase: given for an environment that is not a clock's; leave it out")
     phases: list[int | None] = [None]
     if model.cycle is not None:
-        phases = [*range(model.period)] if phase is None else [check_phase(phase, model.period)]
+        phases = [*range(model.period)] if phase is None else [phase]
     if model.kind == "clock":
         if environment is not None:
             raise InputError(f"environment: {environment!r} given, but a clock is public; use phase=, or leave it out")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
@@ -13,22 +13,18 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Indices, freeze
 from csdp.chain import checks, stationary
 from csdp.chain.coupled import CoupledChain
-from csdp.chain.environment_steps import (
-    SwitchedStep,
-    check_members,
-    check_path,
-    draw_environments,
-    draw_snapshots,
-    find_environment_law,
-    find_periodic_laws,
-    iterate_marginals,
-    make_joint_kernel,
-    refuse_large_joint,
-    unroll_clock,
-)
 from csdp.chain.model import Model, States
-from csdp.chain.steps import KERNEL_STATES, ReversedStep, Step
-from csdp.errors import InputError
+from csdp.chain.steps import (
+    KERNEL_STATES,
+    MAX_STATES,
+    ComposedStep,
+    KernelStep,
+    ReversedStep,
+    Step,
+    SwitchedStep,
+    joint_states,
+)
+from csdp.errors import InputError, TooLargeError
 
 #: How the environment of a tick becomes known: by the clock, not at all, or (for certificates) as a given path.
 EnvironmentKind = Literal["clock", "hidden", "given"]
@@ -50,21 +46,18 @@ class EnvironmentChain(Model):
     - `cycle`, a public clock: e_t = cycle[t mod H]; the phase of a tick is t mod H.
     - `switching`, a hidden Markov environment: `switching[e][e'] = Pr(e_{t+1} = e' | e_t = e)`.
 
-    A clock may be given with a hidden environment, which then has G environments for each class of the clock:
-    e_t = cycle[t mod H] * G + g_t, with g_t hidden (`switching` is G x G).
-
     Certificates that are given the environment do not protect facts about the environment itself.
 
     Args:
         members: CoupledChains, all forward or all backward, with the same names, states and values.
-        cycle: number of the member at each phase, or of its class. switching: row-stochastic.
+        cycle: number of the member at each phase. switching: row-stochastic.
 
     >>> day, night = (CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.3, 0.1))
     >>> chain = EnvironmentChain([day, night], cycle=(0, 0, 1))
     >>> chain
     EnvironmentChain(2 environments by a clock of 3 ticks, 1 sequence, 2 states, digest 1d59b84e)
-    >>> chain.environment_at(5), chain.kernel(phase=2).tolist()
-    (1, [[0.9, 0.1], [0.1, 0.9]])
+    >>> chain.kernel(phase=2).tolist()
+    [[0.9, 0.1], [0.1, 0.9]]
     >>> EnvironmentChain.from_json(chain.to_json()) == chain
     True
     """
@@ -75,8 +68,6 @@ class EnvironmentChain(Model):
     cycle: tuple[int, ...] | None
     switching: Floats | None
     _is_given: bool
-    #: environments that may hold at one tick given the clock: all without one, 1 with nothing but a clock
-    regimes: int
 
     def __init__(
         self,
@@ -85,28 +76,25 @@ class EnvironmentChain(Model):
         cycle: Sequence[int] | None = None,
         switching: Any = None,
     ) -> None:
-        environments = check_members(members)
-        if cycle is None and switching is None:
+        environments = _check_members(members)
+        if (cycle is None) == (switching is None):
             raise InputError(
-                "EnvironmentChain: neither cycle= nor switching= given; give a public clock, a hidden environment, or "
-                "both"
+                f"EnvironmentChain: {'neither' if cycle is None else 'both'} of cycle= and switching= given; give a "
+                "public clock or a hidden environment, and fit the chain again if it comes from a file of csdp 0.2"
             )
         self._make(environments, cycle, switching, given=False)
 
     def _make(self, environments: tuple[CoupledChain, ...], cycle: Any, switching: Any, *, given: bool) -> None:
-        """Set everything; `given`: the path of the environment that is not the clock's is known."""
+        """Set everything; `given`: the path of environments is known, and it is not by a clock."""
         first = environments[0]
-        others = given or switching is not None
-        phases, regimes = checks.check_cycle(cycle, len(environments), shared=others)
         self._set(
             environments=environments,
             direction=first.direction,
-            cycle=phases,
-            regimes=regimes,
-            switching=checks.check_switching(switching, regimes),
+            cycle=_check_cycle(cycle, len(environments)),
+            switching=_check_switching(switching, len(environments)),
             _is_given=given,
         )
-        if not others:
+        if cycle is not None:
             self._set(given=", given the phase of the clock")
         else:
             self._set(given=", given the environment of every tick", not_protected=(_NOT_PROTECTED,))
@@ -117,7 +105,7 @@ class EnvironmentChain(Model):
 
     @property
     def kind(self) -> EnvironmentKind:
-        """How the environment becomes known; of two, the one that is not the clock."""
+        """How the environment becomes known."""
         if self._is_given:
             return "given"
         return "clock" if self.switching is None else "hidden"
@@ -125,35 +113,28 @@ class EnvironmentChain(Model):
     @property
     def period(self) -> int:
         """H, the number of phases of the clock."""
-        if self.cycle is None:
-            raise InputError(
-                f"period: the environment of this chain is {self._kind_text}, not by a clock; there are no phases"
-            )
-        return len(self.cycle)
+        return len(self._clock("period"))
 
     def _clock(self, what: str) -> tuple[int, ...]:
-        """The cycle, where the clock alone says which environment holds."""
-        if self.cycle is None or self.kind != "clock":
-            why = "there are no phases" if self.cycle is None else "the clock alone does not tell it"
-            raise InputError(f"{what}: the environment of this chain is {self._kind_text}, not by a clock; {why}")
+        """The cycle of the clock; refused without one."""
+        if self.cycle is None:
+            raise InputError(f"{what}: the environment of this chain is {self.kind}, not by a clock; it has no phases")
         return self.cycle
 
     def environment_numbers(self, phase: int | None = None) -> tuple[int, ...]:
-        """Numbers of the members that may hold at a tick: all of them, or those of a phase of the clock."""
+        """Numbers of the members that may hold at a tick: that of a phase of the clock, or all of them."""
         if phase is None or self.cycle is None:
             return tuple(range(len(self.environments)))
-        first = self.cycle[phase % len(self.cycle)] * self.regimes
-        return tuple(range(first, first + self.regimes))
-
-    def environment_at(self, tick: int) -> int:
-        """Number of the member under which the step that leads to a tick happens, by the clock."""
-        cycle = self._clock("environment_at")
-        return cycle[tick % len(cycle)]
+        return (self.cycle[phase % len(self.cycle)],)
 
     def at_phase(self, phase: int | None) -> CoupledChain:
         """The chain of the step that leads to a tick of this phase (back from it, for backward members)."""
         cycle = self._clock("phase")
-        return self.environments[cycle[checks.check_phase(phase, len(cycle))]]
+        if phase is None or isinstance(phase, bool) or not 0 <= phase < len(cycle) or phase != int(phase):
+            raise InputError(
+                f"phase: {phase!r} given; the law depends on the phase of the clock: give phase=0 to {len(cycle) - 1}"
+            )
+        return self.environments[cycle[int(phase)]]
 
     @cached_property
     def environment_law(self) -> Floats:
@@ -162,7 +143,14 @@ class EnvironmentChain(Model):
             raise InputError("environment_law: an environment that is given has no law; ask the hidden one")
         if self.switching is None:
             return freeze(np.bincount(self._clock("environment_law"), minlength=len(self.environments)) / self.period)
-        return freeze(find_environment_law(self.switching))
+        return freeze(
+            stationary.stationary_law(
+                KernelStep(self.switching),
+                start=np.full(self.switching.shape[0], 1.0 / self.switching.shape[0]),
+                positive=bool((self.switching > 0).all()),
+                kernel=lambda: np.asarray(self.switching),
+            )[0]
+        )
 
     def given_path(self) -> EnvironmentChain:
         """The same chains under environments that are known, tick by tick; a public environment is known already."""
@@ -171,18 +159,18 @@ class EnvironmentChain(Model):
     @cached_property
     def _given_path(self) -> EnvironmentChain:
         known = EnvironmentChain.__new__(EnvironmentChain)
-        known._make(self.environments, self.cycle, None, given=True)
+        known._make(self.environments, None, None, given=True)
         return known.carrying(fit_cost=self.fit_cost, evidence=self.derived_evidence)
 
-    @cached_property
+    @property
     def unclocked(self) -> EnvironmentChain:
-        """The same process without a clock beside its hidden environment, which holds the phase too: h * G + g."""
-        if self.cycle is None or self.switching is None:
-            return self
-        members = [self.environments[e] for phase in range(self.period) for e in self.environment_numbers(phase)]
-        following = np.roll(np.eye(self.period), 1, axis=1)
-        one = EnvironmentChain(members, switching=np.kron(following, self.switching))
-        return one.carrying(fit_cost=self.fit_cost, evidence=self.derived_evidence)
+        """Itself."""
+        return self
+
+    @property
+    def regimes(self) -> int:
+        """Environments that may hold at one tick."""
+        return len(self.environment_numbers(0))
 
     # ---- law ---------------------------------------------------------------------------------------------------
 
@@ -209,7 +197,7 @@ class EnvironmentChain(Model):
         cycle = self._clock("stationary")
         self.refuse_large()
         members = [self.environments[e] for e in cycle]
-        laws, error = find_periodic_laws(members, positive=self.is_positive)
+        laws, error = _find_periodic_laws(members, positive=self.is_positive)
         return freeze(laws), error
 
     def marginals(self, *, phase: int | None = None) -> Floats:
@@ -224,7 +212,7 @@ class EnvironmentChain(Model):
             laws = self.periodic_with_error[0]
             shape = (self.states,) * self.sequences
             return freeze(np.array([stationary.margins(law.reshape(shape)) for law in laws]))
-        return freeze(iterate_marginals([self.environments[e] for e in cycle]))
+        return freeze(_iterate_marginals([self.environments[e] for e in cycle]))
 
     # ---- joint states (e, x) of a hidden environment -----------------------------------------------------------
 
@@ -258,12 +246,21 @@ class EnvironmentChain(Model):
     def refuse_large_joint(self) -> None:
         """TooLargeError where the law of (environment, snapshot) has too many entries to be made."""
         self._hidden()
-        refuse_large_joint(len(self.environments), self.sequences, self.states)
+        count, size = len(self.environments), joint_states(self.sequences, self.states)
+        if count * size > MAX_STATES:
+            raise TooLargeError(
+                f"{count} environments times {self.states}**{self.sequences} snapshots; at most {MAX_STATES:,} joint "
+                "states are made. Use fewer sequences",
+                needed=count * size,
+                limit=MAX_STATES,
+            )
 
     def joint_own_kernel(self) -> Floats:
         """Kernel on (environment, snapshot) in the members' own direction, (E m**s, E m**s), environment first."""
         kernels = np.array([chain._own_kernel() for chain in self.environments])
-        return make_joint_kernel(self.own_switching, kernels, environment_first=self.direction == "forward")
+        axes = "ef,fxy->exfy" if self.direction == "forward" else "ef,exy->exfy"
+        whole = np.einsum(axes, self.own_switching, kernels)
+        return np.asarray(whole.reshape(whole.shape[0] * whole.shape[1], -1))
 
     @cached_property
     def own_switching(self) -> Floats:
@@ -273,17 +270,17 @@ class EnvironmentChain(Model):
         return self.switching if forward else freeze(stationary.reverse_kernel(self.switching, self.environment_law))
 
     def _hidden(self) -> Floats:
-        if self.switching is None or self.cycle is not None:
+        if self.switching is None:
             raise InputError(
                 f"joint law: the environment of this chain is {self._kind_text}; only a hidden one has a law together "
-                "with the snapshot (with a clock: that of `unclocked`)"
+                "with the snapshot"
             )
         return self.switching
 
     # ---- simulation --------------------------------------------------------------------------------------------
 
     def simulate(self, steps: int, *, seed: int, burn_in: int = _BURN_IN) -> States:
-        """Snapshots (steps, s) drawn from the model, tick 0 first; `simulate_with_environments` tells which were met.
+        """Snapshots (steps, s) drawn from the model, tick 0 first.
 
         >>> day, night = (CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.3, 0.1))
         >>> EnvironmentChain([day, night], switching=[[0.9, 0.1], [0.1, 0.9]]).simulate(5, seed=1).shape
@@ -298,24 +295,21 @@ class EnvironmentChain(Model):
         random = np.random.default_rng(seed)
         burn_in = burn_in - burn_in % len(self.cycle or (0,))  # whole days, so that tick 0 keeps phase 0
         path = self._draw_environments(steps + 2 * burn_in, -burn_in, random)
-        states = draw_snapshots(self.environments, path, random)
+        states = _draw_snapshots(self.environments, path, random)
         return states[burn_in : burn_in + steps], path[burn_in : burn_in + steps]
-
-    def simulate_given(self, environments: Sequence[int], *, seed: int, burn_in: int = _BURN_IN) -> States:
-        """Snapshots (T, s) given the environment of every tick; before and after these their ends repeat."""
-        path, ends = check_path(environments, len(self.environments)), max(burn_in, 1)
-        states = draw_snapshots(self.environments, np.pad(path, ends, mode="edge"), np.random.default_rng(seed))
-        return states[ends:-ends]
 
     def _draw_environments(self, count: int, first: int, random: np.random.Generator) -> Indices:
         if self._is_given:
-            raise InputError("simulate: the environment is given; use simulate_given(environments, ...)")
-        classes = np.zeros(count, dtype=np.intp)
+            raise InputError("simulate: the environment is given and has no law; simulate the hidden one")
         if self.cycle is not None:
-            classes = np.asarray(self.cycle, dtype=np.intp)[(first + np.arange(count)) % self.period]
-        if self.switching is None:
-            return classes
-        return classes * self.regimes + draw_environments(self.switching, self.environment_law, count, random)
+            return np.asarray(self.cycle, dtype=np.intp)[(first + np.arange(count)) % self.period]
+        cumulative = np.cumsum(self._hidden(), axis=1)[:, :-1]
+        path = np.empty(count, dtype=np.intp)
+        before = np.cumsum(self.environment_law)[:-1]
+        for n, uniform in enumerate(random.random(count)):
+            path[n] = int((uniform >= before).sum())
+            before = cumulative[path[n]]
+        return path
 
     # ---- structure ---------------------------------------------------------------------------------------------
 
@@ -343,7 +337,7 @@ class EnvironmentChain(Model):
             raise InputError("subchain: a hidden environment ties its sequences together; take all of them")
         known: dict[tuple[int, ...], EnvironmentChain] = self.__dict__.setdefault("_subchains", {})
         if inside not in known:  # every accountant of a search asks for them again
-            chains = check_members(chain.subchain(inside) for chain in self.environments)
+            chains = _check_members(chain.subchain(inside) for chain in self.environments)
             part = EnvironmentChain.__new__(EnvironmentChain)
             part._make(chains, self.cycle, None, given=self._is_given)
             known[inside] = part.carrying(fit_cost=self.fit_cost, evidence=self.part_evidence(inside))
@@ -356,13 +350,10 @@ class EnvironmentChain(Model):
 
     @cached_property
     def step_chains(self) -> tuple[CoupledChain, ...]:
-        """The chains of which any may come next: members, or under a clock chains of all phases; none if hidden."""
+        """The chains of which any may come next: members, or under a clock one chain of all phases; none if hidden."""
         if self.switching is not None:
             return ()
-        if self.cycle is None:
-            return self.environments
-        of_phase = [self.environment_numbers(phase) for phase in range(self.period)]
-        return tuple(unroll_clock([self.environments[e] for e in path]) for path in zip(*of_phase, strict=True))
+        return self.environments if self.cycle is None else (_unroll_clock([self.environments[e] for e in self.cycle]),)
 
     @cached_property
     def is_positive(self) -> bool:
@@ -449,13 +440,135 @@ class EnvironmentChain(Model):
 
     @property
     def _kind_text(self) -> str:
-        clock = "" if self.cycle is None else f"by a clock of {len(self.cycle)} ticks"
-        if self.kind == "clock":
-            return clock
-        other = "given" if self._is_given else "hidden"
-        return f"{clock} and {other}" if clock else other
+        return self.kind if self.cycle is None else f"by a clock of {len(self.cycle)} ticks"
 
     def __repr__(self) -> str:
         backward, comma = "backward, " * (self.direction == "backward"), "," * (self.cycle is None)
         size = f"{self.sequences} sequence{'s' * (self.sequences > 1)}, {self.states} states, digest {self.digest[:8]}"
         return f"EnvironmentChain({backward}{len(self.environments)} environments{comma} {self._kind_text}, {size})"
+
+
+def _walk_clock(members: Sequence[CoupledChain]) -> list[tuple[int, CoupledChain]]:
+    """From phase 0 once round the clock in the members' own direction: (phase reached, member of the step)."""
+    count = len(members)
+    if members[0].direction == "forward":
+        return [(n % count, members[n % count]) for n in range(1, count + 1)]
+    return [((n - 1) % count, members[n % count]) for n in range(count, 0, -1)]
+
+
+def _find_periodic_laws(members: Sequence[CoupledChain], *, positive: bool) -> tuple[Floats, float]:
+    """Periodic stationary law (H, m**s) of a clock's members, one for each phase, and its relative error."""
+    walk, size = _walk_clock(members), members[0].size
+    law, error = stationary.stationary_law(
+        ComposedStep([chain.own_step for _, chain in walk]),
+        start=np.full(size, 1.0 / size),
+        positive=positive,
+        kernel=lambda: reduce(np.matmul, [chain._own_kernel() for _, chain in walk]),
+    )
+    laws = np.empty((len(members), size))
+    for phase, chain in walk:
+        pushed = chain.own_step.push(law[:, None])[:, 0]
+        laws[phase] = law = pushed / pushed.sum()
+        error += (chain.own_step.depth + 2) * np.finfo(np.float64).eps
+    return laws, error
+
+
+def _iterate_marginals(members: Sequence[CoupledChain]) -> Floats:
+    """Law of every sequence at every phase of a clock (H, s, m), by running it until the laws repeat."""
+    first, walk = members[0], _walk_clock(members)
+    law = np.full((first.sequences, first.states), 1.0 / first.states)
+    laws = np.empty((len(members), *law.shape))
+    for _ in range(10_000):
+        before = laws.copy()
+        for phase, member in walk:
+            laws[phase] = law = member.evolve(law, 1)
+        if np.abs(laws - before).max() < 1e-15:
+            return laws
+    raise InputError("marginals: the sequences forget too slowly for their periodic law to be found")
+
+
+def _unroll_clock(members: Sequence[CoupledChain]) -> CoupledChain:
+    """One chain of a copy of all sequences for each phase: at every tick block h holds the copy whose phase is h.
+
+    A step leads from each block to the next phase's (from the block of a phase back to that before it, for backward
+    members), under the member of the step. So what holds for coupled chains holds for each copy, phase by phase.
+    """
+    from scipy.sparse import csr_array
+
+    h, s, first = len(members), members[0].sequences, members[0]
+    rows, columns, weights, tables = [], [], [], []
+    for phase, member in enumerate(members):
+        later, earlier = phase * s, (phase - 1) % h * s
+        forward = member.direction == "forward"
+        rows.append(member.edge_targets + (later if forward else earlier))
+        columns.append(member.edge_sources + (earlier if forward else later))
+        weights.append(member.edge_weights)
+        table, which = member.transition_table
+        tables.append(table[which])
+    row, column = np.concatenate(rows), np.concatenate(columns)
+    coupling = csr_array((np.concatenate(weights), (row, column)), shape=(h * s, h * s))
+    order = np.lexsort((column, row))
+    chain = CoupledChain(coupling, np.concatenate(tables)[order], direction=first.direction)
+    return chain.with_values_of(first, [0]) if first.values.ndim == 1 else chain
+
+
+def _draw_snapshots(environments: Sequence[CoupledChain], path: Indices, random: np.random.Generator) -> States:
+    """Snapshots along a path of environments, from one drawn evenly, in the direction of the chains."""
+    first = environments[0]
+    kind: Any = np.int8 if first.states <= 127 else np.int16
+    out = np.empty((path.size, first.sequences), dtype=kind)
+    ahead = first.direction == "forward"
+    snapshot: Any = random.integers(first.states, size=first.sequences).astype(kind)
+    for n in range(path.size) if ahead else range(path.size - 1, -1, -1):
+        # Forward: the step into n is under path[n]; backward: the step back from n + 1 is under path[n + 1].
+        environment = path[n] if ahead else path[min(n + 1, path.size - 1)]
+        snapshot = environments[environment].advance(snapshot, random.random(first.sequences))
+        out[n] = snapshot
+    return out
+
+
+def _check_members(members: Iterable[CoupledChain]) -> tuple[CoupledChain, ...]:
+    """At least one coupled chain, alike in everything but the law."""
+    chains = tuple(members)
+    if not chains:
+        raise InputError("EnvironmentChain: no members given; give a CoupledChain for each environment")
+    for chain in chains:
+        if not isinstance(chain, CoupledChain):
+            raise InputError(f"EnvironmentChain: {type(chain).__name__} given; members are CoupledChain")
+        if chain.family is not None or chain.fit_cost is not None:
+            raise InputError(
+                "EnvironmentChain: a fitted member that carries a family or a cost given; make the environment chain "
+                "of plain chains and let the whole carry them"
+            )
+    first = chains[0]
+    for chain in chains[1:]:
+        if chain.direction != first.direction:
+            raise InputError("EnvironmentChain: members of both directions given; all forward or all backward")
+        same = (chain.sequences, chain.states, chain.names) == (first.sequences, first.states, first.names)
+        if not same or chain.values.tolist() != first.values.tolist():
+            raise InputError("EnvironmentChain: members must agree in sequences, states, names and values")
+    return tuple(chain.carrying() for chain in chains)
+
+
+def _check_cycle(cycle: Any, environments: int) -> tuple[int, ...] | None:
+    """The number of the environment at each phase of a clock."""
+    if cycle is None:
+        return None
+    numbers = np.asarray(cycle)
+    if numbers.ndim != 1 or not numbers.size or not np.issubdtype(numbers.dtype, np.integer):
+        raise InputError(f"cycle: {cycle!r} given; the number of a member for each phase of the clock expected")
+    if numbers.min() < 0 or numbers.max() >= environments:
+        raise InputError(f"cycle: members 0 to {environments - 1} exist; {cycle!r} given")
+    return tuple(int(number) for number in numbers)
+
+
+def _check_switching(switching: Any, environments: int) -> Floats | None:
+    """Probabilities of the next environment given the present one, rows from -> to."""
+    if switching is None:
+        return None
+    rows = checks.as_floats("switching", switching)
+    if rows.shape != (environments, environments):
+        raise InputError(
+            f"switching: shape {rows.shape} given; ({environments}, {environments}) expected, one row for each member"
+        )
+    return freeze(checks.check_rows("switching", rows))

@@ -130,8 +130,7 @@ class FitRecord:
     chain (None where only noised counts were seen). `path` is the objective after each iteration, summed over the
     sequences: the log-likelihood plus the smoothing's share, which EM never lowers. `neighbours` is the largest
     number of other sequences that one may follow, `screened` whether they were chosen from the data. `parameters`
-    counts the free numbers of the model. `held_out` are the log-likelihoods per tick of both directions of time on
-    readings that were set aside, where the data chose between them. `confidence` is that of the limits of a
+    counts the free numbers of the model. `confidence` is that of the limits of a
     family at once (`ensemble_method` "limits", no further chains). `environment` says where the environment comes from
     (clock, hidden), `environments` how many there are, `shrinkage` how many transitions of the common chain
     each of them got; `gains` are (chain, nats per tick that it gained over independent chains on readings that were set
@@ -162,7 +161,6 @@ class FitRecord:
     ensemble_method: str | None = None
     warnings: tuple[str, ...] = ()
     direction: str = "forward"
-    held_out: tuple[tuple[str, float], ...] = ()
     confidence: float | None = None
     environment: str | None = None
     environments: int = 0
@@ -189,7 +187,6 @@ class FitRecord:
         """The content as plain data, for JSON."""
         content = asdict(self)
         content["path"], content["warnings"] = list(self.path), list(self.warnings)
-        content["held_out"] = [list(pair) for pair in self.held_out]
         content["gains"] = [list(each) for each in self.gains]
         # Records of chains without environments are written as they always were.
         return {key: value for key, value in content.items() if key not in _LATER or value != _LATER[key]}
@@ -204,14 +201,13 @@ class FitRecord:
             raise InputError(f"chain: the record of its fit is garbled ({reason}); write it with to_json")
         values = dict(content)
         values["path"] = tuple(_finite(value) for value in values.get("path", ()))
-        values["held_out"] = tuple((str(name), _finite(value)) for name, value in values.get("held_out", ()))
         values["gains"] = tuple((str(name), _finite(gain), _finite(se)) for name, gain, se in values.get("gains", ()))
         values["warnings"] = tuple(str(text) for text in values.get("warnings", ()))
         return cls(**values)
 
 
 #: Fields that records of csdp 0.2 have besides; they change nothing that is certified, and are not read.
-_RETIRED = frozenset({"restarts", "seed", "kernel"})
+_RETIRED = frozenset({"held_out", "kernel", "restarts", "seed"})
 #: Fields of a `FitRecord` that are not written while they say nothing.
 _LATER: dict[str, Any] = {
     "environment": None,

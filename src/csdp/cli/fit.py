@@ -84,11 +84,8 @@ def fit(
         int, typer.Option(help="Number of further plausible chains to keep with the fit, as a family.")
     ] = 20,
     direction: Annotated[
-        Literal["forward", "backward", "auto"],
-        typer.Option(
-            help="Model the next state (forward), the previous state (backward), or whichever explains held-out "
-            "readings better (auto)."
-        ),
+        Literal["forward", "backward"],
+        typer.Option(help="Model the next state (forward), or the previous state (backward)."),
     ] = "forward",
     environment: Annotated[
         EnvironmentName | None,
@@ -98,16 +95,12 @@ def fit(
             show_default="none",
         ),
     ] = None,
-    cycle: Annotated[
-        int | None,
-        typer.Option(
-            help="Number of ticks after which the clock of --environment clock or auto repeats.",
-            show_default="times of day",
-        ),
-    ] = None,
     environments: Annotated[
         int | None,
-        typer.Option(help="Number of hidden environments.", show_default="chosen on held-out readings"),
+        typer.Option(
+            help="Number of hidden environments, or of ticks after which the clock repeats.",
+            show_default="chosen on held-out readings; times of day",
+        ),
     ] = None,
     public: options.Public = False,
     epsilon: Annotated[
@@ -124,7 +117,7 @@ def fit(
     \b
     Example:
       csdp fit readings.csv --public --strategy categories -o fitted.json
-      csdp fit readings.csv --public --strategy categories --environment clock --cycle 2 --ensemble 2 -o clock.json
+      csdp fit readings.csv --public --environment clock --environments 2 --ensemble 2 -o clock.json
 
     A fitted chain reveals something about its readings. Fit public readings (--public, --until), or fit with
     differential privacy (--epsilon); otherwise a warning is printed.
@@ -169,13 +162,12 @@ def fit(
                 epsilon=epsilon,
                 direction=direction,
                 environment=environment,
-                cycle=cycle,
                 environments=environments,
                 progress=progress or False,
             )
         mapping_file = Path(save_discretiser) if save_discretiser else target.with_suffix(".discretiser.json")
         new = (mapping_file, mapping) if discretiser is None else ()
-        result = FitResult(target, chain, _evaluate(chain, panel, readings), *new)
+        result = FitResult(target, chain, _evaluate(chain, panel), *new)
         result.save()
     if form == "json":
         print_json(result.to_dict())
@@ -235,7 +227,7 @@ def _read_past(data: InputSpec, until: str | None) -> Readings:
     return past
 
 
-def _evaluate(chain: Chain, panel: Panel, readings: Readings) -> FitEvidence | str:
+def _evaluate(chain: Chain, panel: Panel) -> FitEvidence | str:
     """How good the fit is, or why that cannot be said."""
     from csdp.fitting.checks import fit_quality
 
@@ -248,9 +240,7 @@ def _evaluate(chain: Chain, panel: Panel, readings: Readings) -> FitEvidence | s
         warnings.simplefilter("ignore", CsdpWarning)  # the fit itself has warned
         try:
             with progress_bar() as progress:
-                quality = fit_quality(
-                    chain.without_family(), panel, readings=readings, public=True, progress=progress or False
-                )
+                quality = fit_quality(chain.without_family(), panel, public=True, progress=progress or False)
         except InputError:
             return "Too few ticks to hold some out: how well the chain explains the readings is unknown."
         apart = quality.together is not None and not quality.together.passed
@@ -270,9 +260,14 @@ def _print_fit(result: FitResult, *, public: bool) -> None:
     record = result.chain.fitted
     assert record is not None
     print_lines(f"Beware: {note}" for note in record.warnings)
-    if record.held_out:
-        scores = ", ".join(f"{way} {score:.4f}" for way, score in record.held_out)
-        print_lines([f"Read {record.direction}: log-likelihood per held-out tick {scores}."])
+    if record.readings_check == "failed":
+        finer = f"--states {record.finer_states}, or " if record.finer_states else ""
+        print_lines(
+            [
+                "Beware: the reading inside a state reveals more of the states around it, so that a plan for readings "
+                f"is refused. Use {finer}a query of states."
+            ]
+        )
     if record.confidence is not None:
         print_lines(
             [

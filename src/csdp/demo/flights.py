@@ -190,7 +190,7 @@ def run_flights(out: Path, progress: Progress) -> FlightsStudy:
     chain, query, past, rest = model.chain, model.query, model.past, model.rest
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CsdpWarning)
-        quality = fit_quality(chain.without_family(), past, readings=past.readings, public=True, progress=progress)
+        quality = fit_quality(chain.without_family(), past, public=True, progress=progress)
     save_model(chain, out / "chain.json")
     model.data.discretiser().save(out / "discretiser.json")
     delays = _measure_delays(chain, query, progress)

@@ -3,8 +3,7 @@
 If the chain is right, a residual r with variance v stays uncorrelated with anything known before. So `sum h r` has
 mean zero and variance `sum h^2 v` for every h that looks only back: the square of their quotient is about chi-square
 (martingale central limit theorem). Cells with variance below 5 are left out, as in the usual rule for such tests. If
-the chain was fitted on the same readings the tests are conservative. Whether readings reveal more than their states is
-asked without the chain (`emissions`).
+the chain was fitted on the same readings the tests are conservative.
 """
 
 from __future__ import annotations
@@ -23,8 +22,9 @@ from csdp.chain import CoupledChain, EnvironmentChain, Evidence, InfluenceFamily
 from csdp.chain.evidence import count_lags
 from csdp.errors import CsdpError, InputError, PrivacyLeakWarning
 from csdp.fitting.em import JOINT_STATES
-from csdp.fitting.emissions import arrange_numbers, chi_square_tail, emission_ps, propose_states
-from csdp.fitting.fit import HELD_OUT, refit
+from csdp.fitting.emissions import chi_square_tail
+from csdp.fitting.environment import HELD_OUT
+from csdp.fitting.fit import refit
 from csdp.fitting.prediction import (
     EnvironmentPrediction,
     Prediction,
@@ -81,8 +81,6 @@ class FitChecks:
     order: FitCheck
     homogeneity: FitCheck
     together: FitCheck | None
-    emission_states: FitCheck | None = None
-    emission_readings: FitCheck | None = None
 
 
 # ---- tests on residuals ----------------------------------------------------------------------------------------------
@@ -173,7 +171,6 @@ class SequenceQuality:
     order_p: float
     homogeneity_p: float
     together_p: float
-    emission_p: float | None = None
 
 
 @dataclass(frozen=True)
@@ -183,9 +180,7 @@ class FitQuality:
     `chain`, `independent`, `stationary`: log-likelihood per transition on held-out readings of the chain, of one chain
     for each sequence, and of the law that ignores the past. `gain` is that of the chain over independent chains, per
     tick and all sequences together, `gain_error` its standard error. `order`, `homogeneity` and `together` are tests
-    at a stated level; `together` is None for a joint chain, which can express any movement together. Where the
-    readings behind the states are given, `emission_states` and `emission_readings` ask what they tell beyond their
-    states, and `finer_states` is a number of states proposed instead.
+    at a stated level; `together` is None for a joint chain, which can express any movement together.
     """
 
     held_out_ticks: int
@@ -201,9 +196,6 @@ class FitQuality:
     table: tuple[SequenceQuality, ...]
     explains: bool
     verdict: str
-    emission_states: FitCheck | None = None
-    emission_readings: FitCheck | None = None
-    finer_states: int | None = None
 
     def __repr__(self) -> str:
         held = f"on {self.held_out_ticks:,} held-out ticks"
@@ -227,7 +219,6 @@ def fit_quality(
     chain: Chain,
     data: Any,
     *,
-    readings: Any = None,
     level: float = 0.001,
     public: bool = False,
     progress: Progress | bool | None = None,
@@ -240,15 +231,12 @@ def fit_quality(
 
     Tests, on all of the data: does the state before the present one help to predict the next (order), does the second
     half follow the same law as the first (homogeneity), do sequences move together within a step, which a coupled chain
-    cannot express (together)? For a chain with environments the tests are made given the clock, or given
-    what the past says about the hidden environment. With `readings`: given the state, does the reading
-    inside it help to predict the next and previous state (emission_states) and reading (emission_readings)? Then
-    certificates for these states do not hold for published readings, and finer states are proposed.
+    cannot express (together)? For a chain with environments the tests are made given the clock, or given what the past
+    says about the hidden environment.
 
     Args:
         chain: the chain.
         data: state numbers or a panel.
-        readings: the `Readings` that the states were made of, or numbers of the same shape.
         level: the false-alarm rate of each test over all sequences.
         public: declare that the data are public; otherwise it warns, because the answer reveals something about them.
         progress: called with what is done, how much, and the total; True shows a bar.
@@ -271,19 +259,15 @@ def fit_quality(
     sample = match_chain(chain, read_sample(data, states=chain.states))
     ticks = np.asarray(data.ticks) if isinstance(data, Panel) else np.arange(sample.states.shape[0])
     sample = add_environments(chain, sample, ticks)
-    numbers = None
-    if readings is not None:
-        numbers = arrange_numbers(readings, chain.names, ticks if isinstance(data, Panel) else None, ticks.size)
     with show_progress(progress) as report:
         scored, past, future, refitted = _split(chain, sample, report)
         rows, gain, error = _scores(scored, past, future, report)
-        checks, ps = run_checks(chain, sample, numbers, level, report)
+        checks, ps = run_checks(chain, sample, level, report)
     # A chain that was fitted again has no names of its own.
     table = tuple(SequenceQuality(name, *row[1:], *p) for name, row, p in zip(chain.names, rows, ps, strict=True))
     weights = [row.transitions for row in table]
     mean, alone, still = np.average([[r.chain, r.independent, r.stationary] for r in table], axis=0, weights=weights)
-    finer = _propose_finer(sample, numbers, ps, checks)
-    explains, verdict = describe(chain, gain, error, useless=bool(mean <= still), checks=checks, finer=finer)
+    explains, verdict = describe(chain, gain, error, useless=bool(mean <= still), checks=checks)
     return FitQuality(
         future.transitions,
         refitted,
@@ -298,21 +282,7 @@ def fit_quality(
         table,
         explains,
         verdict,
-        checks.emission_states,
-        checks.emission_readings,
-        None if finer is None else finer[0],
     )
-
-
-def _propose_finer(
-    sample: Sample, numbers: Floats | None, ps: list[tuple[Any, ...]], checks: FitChecks
-) -> tuple[int, bool] | None:
-    """A finer number of states where the present ones hide something, and whether it is enough."""
-    check = checks.emission_states
-    if numbers is None or check is None or check.passed:
-        return None
-    chances = np.array([row[3] for row in ps])
-    return propose_states(numbers, chances, than=sample.m, level=check.level, environments=sample.environments)
 
 
 def _split(chain: Chain, readings: Sample, report: Progress) -> tuple[Chain, Sample, Sample, bool]:
@@ -356,8 +326,8 @@ def _scores(
 
 
 def run_checks(
-    chain: Chain, readings: Sample, numbers: Floats | None, level: float, report: Progress
-) -> tuple[FitChecks, list[tuple[Any, ...]]]:
+    chain: Chain, readings: Sample, level: float, report: Progress
+) -> tuple[FitChecks, list[tuple[float, float, float]]]:
     """The checks, and the chances of every sequence."""
     prediction = predict(chain, readings)
     s, names = chain.sequences, chain.names
@@ -375,35 +345,18 @@ def run_checks(
         report("testing", j + 1, s)
     order = worst_check("does the state before the present one say more?", older, names, level)
     homogeneity = worst_check("does the second half move as the first?", halves, names, level)
-    together, emissions = None, _check_emissions(chain, readings, numbers, level)
+    together = None
     if not isinstance(chain, JointChain) and s > 1:
         hidden = isinstance(chain, EnvironmentChain) and chain.kind == "hidden"
-        ps = together_ps(left, spread, prediction.sample.states[:-1, some], in_turn=hidden)
-        close[some] = ps.min(axis=1)
+        pairwise = together_ps(left, spread, prediction.sample.states[:-1, some], in_turn=hidden)
+        close[some] = pairwise.min(axis=1)
         pairs = some.size * (some.size - 1) // 2
-        i, k = np.unravel_index(int(ps.argmin()), ps.shape)
+        i, k = np.unravel_index(int(pairwise.argmin()), pairwise.shape)
         where = (names[some[i]], names[some[k]])
         question = "do sequences move together within a step?"
-        together = FitCheck(question, min(1.0, float(ps.min()) * pairs), level, where, pairs)
-    columns = (older.tolist(), halves.tolist(), close.tolist(), emissions[2])
-    return FitChecks(order, homogeneity, together, *emissions[:2]), list(zip(*columns, strict=True))
-
-
-def _check_emissions(
-    chain: Chain, sample: Sample, numbers: Floats | None, level: float
-) -> tuple[FitCheck | None, FitCheck | None, list[float | None]]:
-    """What readings tell beyond their states, of states and of readings; and the chance of each sequence."""
-    if numbers is None:
-        return None, None, [None] * chain.sequences
-    ps = emission_ps(numbers, sample.states, chain.states, sample.environments)
-    questions = ("state", "reading")
-    of_states, of_readings = (
-        worst_check(
-            f"does the reading inside a state tell more of the next and previous {what}?", ps[:, i], chain.names, level
-        )
-        for i, what in enumerate(questions)
-    )
-    return of_states, of_readings, ps[:, 0].tolist()
+        together = FitCheck(question, min(1.0, float(pairwise.min()) * pairs), level, where, pairs)
+    ps = list(zip(older.tolist(), halves.tolist(), close.tolist(), strict=True))
+    return FitChecks(order, homogeneity, together), ps
 
 
 # ---- verdict of a model ----------------------------------------------------------------------------------------------
@@ -454,7 +407,7 @@ def find_evidence(chain: Chain, sample: Sample, ticks: npt.NDArray[Any] | None =
     ticks = np.arange(length) if ticks is None else ticks
     try:
         known = add_environments(chain, sample, ticks)
-        checks, _ = run_checks(chain, known, None, LEVEL, lambda *_: None)
+        checks, _ = run_checks(chain, known, LEVEL, lambda *_: None)
     except CsdpError as error:
         return Evidence("untested", str(error))
     failures = [found for found, _ in list_failures(chain, checks)]
@@ -472,7 +425,6 @@ def describe(
     *,
     useless: bool,
     checks: FitChecks,
-    finer: tuple[int, bool] | None,
 ) -> tuple[bool, str]:
     """Whether the chain explains the data, and the same in words with what to do next."""
     explains = math.isfinite(gain) and gain >= -SURE * error and not useless
@@ -480,11 +432,9 @@ def describe(
     if useless:
         sentences.append("Knowing the present does not help: the law that knows no past does as well.")
     failures = [f"{found[0].upper()}{found[1:]}. {advice}." for found, advice in list_failures(chain, checks)]
-    if checks.emission_states is not None and not checks.emission_states.passed:
-        failures.append(_explain_emission(checks.emission_states, finer))
     if explains and not failures:
         sentences.append("No test speaks against it.")
-    return explains and not failures, " ".join([*sentences, *failures, *_explain_readings(checks)])
+    return explains and not failures, " ".join([*sentences, *failures])
 
 
 def _kind(chain: Chain) -> str:
@@ -552,31 +502,6 @@ def _together_advice(chain: Chain) -> str:
         "A coupled chain cannot express this: use environment='hidden', or environment='clock' if one drives them, "
         f"{joint}"
     )
-
-
-def _explain_emission(check: FitCheck, finer: tuple[int, bool] | None) -> str:
-    finding = (
-        f"The reading inside a state tells more of the states before and after it ({_place(check)}), so certificates "
-        "for these states do not hold where readings are published: "
-    )
-    if finer is None:
-        return finding + "use a longer step, or rely on the plain and group level alone."
-    use = f"states={finer[0]} (Discretiser.fit(readings, states={finer[0]}))"
-    if finer[1]:
-        return finding + f"use finer states; {use} would do."
-    return (
-        finding + f"even {use} are too few by this test; use a longer step as well, or the plain and group level alone."
-    )
-
-
-def _explain_readings(checks: FitChecks) -> list[str]:
-    states, readings = checks.emission_states, checks.emission_readings
-    if states is None or readings is None or readings.passed or not states.passed:
-        return []
-    return [
-        f"Given the states, a reading tells of the readings before and after it ({_place(readings)}): certificates of "
-        "the present state stand, but not for the present reading. Use finer states for that."
-    ]
 
 
 def _place(check: FitCheck) -> str:

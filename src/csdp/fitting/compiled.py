@@ -10,7 +10,8 @@ from numba import njit
 _jit = njit(cache=True, nogil=True)
 
 
-def _ones_in(word: Any) -> Any:
+@_jit
+def _ones(word: Any) -> Any:
     """Number of ones in a 64-bit word (Warren, Hacker's Delight, 5-1); LLVM turns it into one instruction."""
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
@@ -18,10 +19,8 @@ def _ones_in(word: Any) -> Any:
     return (word * np.uint64(0x0101010101010101)) >> np.uint64(56)
 
 
-_ones = _jit(_ones_in)
-
-
-def _pair_counts(present: Any, following: Any, targets: Any, sources: Any, out: Any) -> None:
+@_jit
+def pair_counts(present: Any, following: Any, targets: Any, sources: Any, out: Any) -> None:
     """out[e, a, b] = ticks at which source e is in a and target e next in b; planes (sequence, state, words)."""
     states, words = present.shape[1], present.shape[2]
     for e in range(targets.size):
@@ -35,7 +34,8 @@ def _pair_counts(present: Any, following: Any, targets: Any, sources: Any, out: 
                 out[e, a, b] = total
 
 
-def _information(present: Any, following: Any, targets: Any, logs: Any, out: Any) -> None:
+@_jit
+def information(present: Any, following: Any, targets: Any, logs: Any, out: Any) -> None:
     """out[i, k] = lag-1 mutual information of source k and target i in nats; logs[n] = n ln n."""
     sequences, states, words = present.shape
     counts = np.empty((states, states), np.int64)
@@ -61,7 +61,8 @@ def _information(present: Any, following: Any, targets: Any, logs: Any, out: Any
             out[i, k] = (value + logs[whole]) / whole if whole else 0.0
 
 
-def _expect_in(rows: Any, following: Any, weights: Any, pseudo: float, share: Any, moves: Any, expected: Any) -> float:
+@_jit
+def _expect(rows: Any, following: Any, weights: Any, pseudo: float, share: Any, moves: Any, expected: Any) -> float:
     """Fill `expected` with the transitions laid to each source; return the objective."""
     n, d = rows.shape
     m = moves.shape[1]
@@ -88,7 +89,8 @@ def _expect_in(rows: Any, following: Any, weights: Any, pseudo: float, share: An
     return objective
 
 
-def _maximise_in(expected: Any, share: Any, moves: Any) -> None:
+@_jit
+def _maximise(expected: Any, share: Any, moves: Any) -> None:
     """The shares and moves that the expected transitions speak for; a row without any stays as it is."""
     d, m = moves.shape[0], moves.shape[1]
     mass = expected.sum()
@@ -105,7 +107,8 @@ def _maximise_in(expected: Any, share: Any, moves: Any) -> None:
         share[k] = mine / mass
 
 
-def _leap_in(first: Any, second: Any, third: Any, length: float, out: Any) -> bool:
+@_jit
+def _leap(first: Any, second: Any, third: Any, length: float, out: Any) -> bool:
     """Extrapolate three points of EM into `out`; False where that would leave the positive numbers."""
     for i in range(first.size):
         step = second[i] - first[i]
@@ -116,10 +119,8 @@ def _leap_in(first: Any, second: Any, third: Any, length: float, out: Any) -> bo
     return True
 
 
-_expect, _maximise, _leap = _jit(_expect_in), _jit(_maximise_in), _jit(_leap_in)
-
-
-def _stride_in(first: Any, second: Any, third: Any) -> float:
+@_jit
+def _stride(first: Any, second: Any, third: Any) -> float:
     """How far to extrapolate: the ratio of the step to its change; 1 is where EM itself has come."""
     step, bend = 0.0, 0.0
     for i in range(first.size):
@@ -128,7 +129,8 @@ def _stride_in(first: Any, second: Any, third: Any) -> float:
     return min(max(1.0, np.sqrt(step / bend)), 1e4) if bend > 0.0 else 1.0
 
 
-def _scale_in(share: Any, moves: Any) -> None:
+@_jit
+def _scale(share: Any, moves: Any) -> None:
     """Make sums 1 again: a long leap multiplies what rounding has left of them."""
     d, m = moves.shape[0], moves.shape[1]
     whole = share.sum()
@@ -140,10 +142,8 @@ def _scale_in(share: Any, moves: Any) -> None:
                 moves[k, a, b] /= row
 
 
-_stride, _scale = _jit(_stride_in), _jit(_scale_in)
-
-
-def _expectation_maximisation(
+@_jit
+def expectation_maximisation(
     rows: Any,
     following: Any,
     weights: Any,
@@ -202,7 +202,8 @@ def _expectation_maximisation(
 # ---- environments; `mix[k, a, b, e]`: coupling of edge k under environment e times its transition from a to b
 
 
-def _move_chances(states: Any, step: int, target: int, indptr: Any, sources: Any, mix: Any, chances: Any) -> bool:
+@_jit
+def _chances(states: Any, step: int, target: int, indptr: Any, sources: Any, mix: Any, chances: Any) -> bool:
     """Fill `chances` with the probability of a target's move under each environment; False where one is missing."""
     b = states[step + 1, target]
     if b < 0:
@@ -217,10 +218,8 @@ def _move_chances(states: Any, step: int, target: int, indptr: Any, sources: Any
     return True
 
 
-_chances = _jit(_move_chances)
-
-
-def _score_steps(states: Any, indptr: Any, sources: Any, mix: Any, first: int, last: int, out: Any) -> None:
+@_jit
+def score_steps(states: Any, indptr: Any, sources: Any, mix: Any, first: int, last: int, out: Any) -> None:
     """Add to out[t, e] the log-probability of step t of the targets from `first` to `last` under environment e."""
     count = mix.shape[3]
     chances, product = np.empty(count), np.empty(count)
@@ -245,7 +244,8 @@ def _score_steps(states: Any, indptr: Any, sources: Any, mix: Any, first: int, l
             out[t, e] += np.log(product[e])
 
 
-def _assign_steps(
+@_jit
+def assign_steps(
     states: Any, indptr: Any, sources: Any, mix: Any, weights: Any, first: int, last: int, expected: Any
 ) -> None:
     """Add to expected[k, a, b, e] the transitions laid to each edge and environment; weights (steps, environments)."""
@@ -270,7 +270,8 @@ def _assign_steps(
                         expected[k, a, b, e] += weights[t, e] * mix[k, a, b, e] / chances[e]
 
 
-def _filter_steps(scores: Any, start: Any, switching: Any, forward: Any, gains: Any) -> None:
+@_jit
+def filter_steps(scores: Any, start: Any, switching: Any, forward: Any, gains: Any) -> None:
     """forward[t] = Pr(environment | steps up to t); gains[t] = ln Pr(step t | steps before)."""
     steps, count = scores.shape
     before = start.copy()
@@ -289,7 +290,8 @@ def _filter_steps(scores: Any, start: Any, switching: Any, forward: Any, gains: 
                 before[f] += forward[t, e] * switching[e, f]
 
 
-def _smooth_steps(scores: Any, forward: Any, switching: Any, posterior: Any, switches: Any) -> None:
+@_jit
+def smooth_steps(scores: Any, forward: Any, switching: Any, posterior: Any, switches: Any) -> None:
     """posterior[t] = Pr(environment | all steps); switches[e, f] = expected number of switches from e to f."""
     steps, count = scores.shape
     later, weighted = np.ones(count), np.empty(count)
@@ -309,12 +311,3 @@ def _smooth_steps(scores: Any, forward: Any, switching: Any, posterior: Any, swi
             for f in range(count):
                 switches[e, f] += forward[t, e] * switching[e, f] * weighted[f] / total
         later /= later.max()
-
-
-pair_counts = _jit(_pair_counts)
-information = _jit(_information)
-expectation_maximisation = _jit(_expectation_maximisation)
-score_steps = _jit(_score_steps)
-assign_steps = _jit(_assign_steps)
-filter_steps = _jit(_filter_steps)
-smooth_steps = _jit(_smooth_steps)

@@ -26,7 +26,7 @@ from csdp import check
 from csdp.arrays import Bools, Floats, Indices, fill_masked
 from csdp.chain import CoupledChain, EnvironmentChain, Family, JointChain
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting.prediction import known_environments, shares_of_logs, spread_classes
+from csdp.fitting.prediction import known_environments, shares_of_logs
 from csdp.fitting.progress import show_progress
 from csdp.fitting.sample import Chain, Progress, check_chain, match_chain, read_sample
 from csdp.panel import Panel
@@ -116,15 +116,14 @@ class _EnvironmentLaw:
         laws = np.array([law for law, _ in each])
         known = np.logical_and.reduce([is_known for _, is_known in each])
         chance = laws[:, np.arange(following.size), np.maximum(following, 0)]
-        held = np.ones(1) if self._law is None else self._law
-        classes = None if environment is None else np.array([environment])
+        held = np.eye(len(each))[environment] if self._law is None else self._law
         with np.errstate(divide="ignore"):
             scores = np.log(np.where(known & (following >= 0), chance, 1.0))
-            before = np.log(spread_classes(held[None], classes, len(each))[0])
+            before = np.log(held)
         totals = before[:, None] + np.cumsum(np.column_stack([np.zeros(len(each)), scores]), axis=1)
         weights = shares_of_logs(totals.T)
         if self.chain.switching is not None:
-            self._law = weights[-1].reshape(-1, self.chain.regimes).sum(axis=0) @ self.chain.switching
+            self._law = weights[-1] @ self.chain.switching
         return np.asarray(np.einsum("se,esm->sm", weights[:-1], laws)), known
 
 
@@ -302,8 +301,6 @@ def _laws_along(chain: Chain, rows: Indices, path: Indices) -> Floats:
     known: list[int | None] = [None] * (len(rows) - 1)
     if isinstance(chain, EnvironmentChain) and chain.kind != "hidden":
         known = path[1:].tolist()
-    elif isinstance(chain, EnvironmentChain) and chain.cycle is not None:
-        known = (path[1:] // chain.regimes).tolist()
     pairs = zip(rows[:-1], rows[1:], known, strict=True)
     return np.array([law(present, following, environment)[0] for present, following, environment in pairs])
 

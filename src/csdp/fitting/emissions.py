@@ -20,9 +20,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices, fill_masked
+from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
-from csdp.panel import Panel, Readings
+from csdp.panel import Panel
 
 #: Count that a cell needs for the normal approximation.
 LEAST_COUNT = 5.0
@@ -36,23 +36,6 @@ TRIED = 200
 CHECKED = 2000
 #: False-alarm rate of the check that publishing readings rests on.
 LEVEL = 0.001
-
-
-def arrange_numbers(readings: Any, names: tuple[str, ...], ticks: npt.NDArray[Any] | None, count: int) -> Floats:
-    """Readings (T, s) in the order of a chain's names; NaN where missing. They must be those of the states."""
-    if not isinstance(readings, Readings):
-        table = np.asarray(fill_masked(readings, np.nan))
-        if table.shape != (count, len(names)) or not np.issubdtype(table.dtype, np.number):
-            raise InputError(
-                f"readings: {table.dtype} of shape {table.shape} given; numbers ({count}, {len(names)}) as the states, "
-                "or the Readings that they were made of"
-            )
-        return table.astype(np.float64)
-    if set(readings.names) != set(names):
-        raise InputError(f"readings: of {', '.join(readings.names[:5])} given; the chain has {', '.join(names[:5])}")
-    if (ticks is not None and not np.array_equal(readings.ticks, ticks)) or len(readings) != count:
-        raise InputError(f"readings: {len(readings)} ticks given, which are not the {count} of the states")
-    return readings.select(names).readings
 
 
 def chi_square_tail(statistic: Any, freedom: Any) -> Floats:

@@ -84,8 +84,8 @@ class Clock:
 
 def read_clock(environment: str | None, cycle: int | Sequence[int] | None, data: Any, ticks: int) -> Clock | None:
     """The clock that is asked for; None if there is none."""
-    if cycle is not None and environment not in {"clock", "auto"}:
-        raise InputError("cycle: given without a clock; use it with environment='clock' or 'auto'")
+    if cycle is not None and environment == "hidden":
+        raise InputError("environments: phases of a clock given for a hidden environment; give their number")
     if environment == "clock" or (environment == "auto" and (cycle is not None or _has_clock(data))):
         return _read_clock(cycle, data, ticks)
     return None
@@ -97,15 +97,18 @@ def _read_clock(cycle: int | Sequence[int] | None, data: Any, ticks: int) -> Clo
     phases = _day_classes(data, numbers) if cycle is None else _read_cycle(cycle)
     count = max(phases) + 1
     if set(phases) != set(range(count)):
-        raise InputError(f"cycle: environments {sorted(set(phases))} given; number them 0, 1, ... without a gap")
+        raise InputError(f"environments: {sorted(set(phases))} given; number them 0, 1, ... without a gap")
     if len(phases) > ticks:
-        raise InputError(f"cycle: {len(phases)} phases given for {ticks} ticks; a phase that is never met has no fit")
+        raise InputError(
+            f"environments: {len(phases)} phases given for {ticks} ticks; a phase that is never met has no fit"
+        )
     return Clock(np.asarray(phases, dtype=np.intp)[numbers % len(phases)], count, cycle=phases)
 
 
 def _read_cycle(cycle: int | Sequence[int]) -> tuple[int, ...]:
     wrong = InputError(
-        f"cycle: {cycle!r} given; the number of phases, at least 2, or the environment of each phase as whole numbers"
+        f"environments: {cycle!r} given; the number of phases of the clock, at least 2, or the environment of each "
+        "phase as whole numbers"
     )
     if isinstance(cycle, bool | str | float):
         raise wrong
@@ -136,16 +139,16 @@ def _day_classes(data: Any, numbers: Any) -> tuple[int, ...]:
     """The cycle of a panel's day: its times of day in order, in at most `DAY_CLASSES` classes of equal length."""
     if not _has_clock(data):
         raise InputError(
-            "cycle: none given, and the data has no timestamps at several times of day; give cycle=, the number of "
-            "ticks after which the clock repeats"
+            "environments: none given, and the data has no timestamps at several times of day; give environments=, the "
+            "number of ticks after which the clock repeats"
         )
     times, place = np.unique(_times_of_day(data), return_inverse=True)
     rank = np.full(times.size, -1)
     rank[numbers % times.size] = place
     if (rank[numbers % times.size] != place).any() or (rank < 0).any():
         raise InputError(
-            f"cycle: none given, and the {times.size} times of day of the panel do not follow each other in a fixed "
-            "order of ticks; give cycle=, the environment of each of its phases"
+            f"environments: none given, and the {times.size} times of day of the panel do not follow each other in a "
+            "fixed order of ticks; give environments=, the environment of each phase of the clock"
         )
     classes = min(times.size, DAY_CLASSES)
     return tuple((rank * classes // times.size).tolist())
@@ -193,25 +196,23 @@ class Gain:
 
 
 def fit_best(
-    readings: Sample, settings: EnvironmentSettings, directions: Sequence[Direction]
-) -> tuple[PointEstimate, Direction, dict[str, Any]]:
+    readings: Sample, settings: EnvironmentSettings, direction: Direction
+) -> tuple[PointEstimate, dict[str, Any]]:
     """Compare what the settings leave open on readings set aside, then fit the best on all of them.
 
-    Returns the estimate, its direction, and what the record says of the comparison. The gain of the best is the largest
-    of those tried: with few candidates and many ticks that flatters it little.
+    Returns the estimate and what the record says of the comparison. The gain of the best is the largest of those tried:
+    with few candidates and many ticks that flatters it little.
     """
-    gains: list[Gain] = []
-    for direction in directions:
-        gains += compare_chains(readings, settings, direction)
+    gains = compare_chains(readings, settings, direction)
     best = max(gains, key=lambda each: each.gain)
     chosen = best.candidate
-    estimate = fit_candidate(chosen, readings.in_direction(best.direction), settings)
+    estimate = fit_candidate(chosen, readings.in_direction(direction), settings)
     record: dict[str, Any] = {"gains": tuple((each.label, each.gain, each.error) for each in gains)}
     if chosen.count:
         record |= {"environment": "hidden", "environments": chosen.count, "shrinkage": chosen.shrinkage}
     elif chosen.by_clock and settings.clock is not None:
         record |= {"environment": "clock", "environments": settings.clock.count, "shrinkage": chosen.shrinkage}
-    return estimate, best.direction, record
+    return estimate, record
 
 
 def compare_chains(readings: Sample, settings: EnvironmentSettings, direction: Direction) -> list[Gain]:

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 Method = Literal["em", "joint"]
 EnvironmentName = Literal["clock", "hidden", "auto"]
-#: Share of the readings that is set aside if the data chooses the direction.
-HELD_OUT = 0.3
 
 
 def fit(
@@ -42,10 +40,9 @@ def fit(
     neighbours: Neighbours = None,
     public: bool = False,
     epsilon: float | None = None,
-    direction: Direction | Literal["auto"] = "forward",
+    direction: Direction = "forward",
     environment: EnvironmentName | None = None,
-    cycle: int | Sequence[int] | None = None,
-    environments: int | None = None,
+    environments: int | Sequence[int] | None = None,
     ensemble: int = 20,
     progress: Progress | bool | None = None,
 ) -> CoupledChain | JointChain | EnvironmentChain:
@@ -68,17 +65,16 @@ def fit(
             pairs (target, source) known beforehand. Default: all up to 8 sequences, else 8.
         public: the data is public.
         epsilon: the data is private, and this much may be spent on the chain.
-        direction: "forward", "backward" (the chain gives the past from the present, so that `influence` counts the
-            noise at any size), or "auto": whichever explains the last 30 % better after a fit on the rest; the record
-            shows both. Joint chains are forward.
+        direction: "forward", or "backward" (the chain gives the past from the present, so that `influence` counts the
+            noise at any size). Joint chains are forward.
         environment: None; "clock" (a public clock), "hidden" (an unobserved Markov environment), or "auto":
             independent, coupled, by the clock if there is one, hidden, and hidden with coupled members, whichever gains
             most on the last 30 % after a fit on the rest; `fitted.gains` shows all that were compared. Needs method
             "em" and public readings; members follow themselves only unless `neighbours` is given. The answer is an
             EnvironmentChain.
-        cycle: with "clock" or "auto", the number of ticks after which the clock repeats, or the environment of each
-            of its phases (tick mod length). Default: a panel's times of day, in at most 8 classes.
-        environments: number of hidden environments; default: chosen on the last 30 %.
+        environments: their number. By the clock, also the environment of each of its phases (tick mod length); default:
+            a panel's times of day, in at most 8 classes. With "auto", the phases of the clock or the number of hidden
+            ones. Default of the hidden ones: chosen on the last 30 %.
         ensemble: further plausible chains in the family; 0 for no family. They are fits to blocks of the readings
             drawn with replacement, or to simulated readings for hidden environments and with epsilon. The family of a
             backward chain beyond 32 joint states, where only `influence` certifies, is instead every process within
@@ -110,16 +106,16 @@ def fit(
     if method == "joint" and epsilon is not None:
         raise InputError("method: 'joint' given with epsilon; private fits use pair counts alone: leave method= out")
     check_source(data, public=public, epsilon=epsilon)
-    _check_direction(direction, method, epsilon)
-    _check_environment(environment, method, epsilon, environments)
+    check.choice("direction", direction, get_args(Direction))
+    if direction != "forward" and method == "joint":
+        raise InputError("direction: a joint chain is the same process in both directions; leave direction= out")
+    count, cycle = _read_environments(environment, environments, method, epsilon)
     natural = read_sample(data, states=states, private=epsilon is not None)
     clock = read_clock(environment, cycle, data, len(natural.states))
-    ways: tuple[Direction, ...] = get_args(Direction) if direction == "auto" else (direction,)
+    compared: dict[str, Any] = {}
     limits = None
     with show_progress(progress) as report:
         if environment is None:
-            direction, held_out = _choose_direction(natural, method, neighbours, ways, report)
-            compared: dict[str, Any] = {"held_out": held_out}
             readings = natural.in_direction(direction)
             if ensemble and method != "joint" and epsilon is None:
                 limits = choose_limits(readings, neighbours, report)
@@ -127,8 +123,8 @@ def fit(
                 neighbours = limits[0].pairs
             estimate = _fit_point(readings, method, neighbours, epsilon, report)
         else:
-            settings = EnvironmentSettings(environment, clock, environments, neighbours, Effort(), report)
-            estimate, direction, compared = fit_best(natural, settings, ways)
+            settings = EnvironmentSettings(environment, clock, count, neighbours, Effort(), report)
+            estimate, compared = fit_best(natural, settings, direction)
         notes = _notes(natural, estimate) if epsilon is None else _private_notes(estimate)
         for note in notes:
             if note.startswith("EM did not"):
@@ -207,11 +203,11 @@ def refit(chain: CoupledChain | JointChain | EnvironmentChain, past: Sample, rep
     if not isinstance(chain, EnvironmentChain):
         return _fit_point(sample, record.method, neighbours, None, report).chain
     if chain.cycle is None:
-        candidate = ChainCandidate("hidden", neighbours, count=chain.regimes, shrinkage=record.shrinkage)
-        settings = EnvironmentSettings("hidden", None, chain.regimes, neighbours, Effort(), report)
+        count = len(chain.environments)
+        candidate = ChainCandidate("hidden", neighbours, count=count, shrinkage=record.shrinkage)
+        settings = EnvironmentSettings("hidden", None, count, neighbours, Effort(), report)
         return fit_candidate(candidate, sample, settings).chain
-    if chain.switching is not None or past.environments is None:
-        return None
+    assert past.environments is not None
     clock = Clock(past.environments, len(chain.environments), chain.cycle)
     candidate = ChainCandidate("clock", neighbours, by_clock=True, shrinkage=record.shrinkage)
     settings = EnvironmentSettings("clock", clock, None, neighbours, Effort(), report)
@@ -269,35 +265,6 @@ def _check_privacy(epsilon: float | None, public: bool) -> float | None:
     return None
 
 
-def _choose_direction(
-    readings: Sample, method: str, neighbours: Any, ways: tuple[Direction, ...], report: Progress
-) -> tuple[Direction, tuple[tuple[str, float], ...]]:
-    """The direction that explains the last part of the readings best, after a fit on the rest, and the scores.
-
-    Scores are log-likelihoods per tick; there are none if only one direction is left.
-    """
-    from csdp.fitting.prediction import Prediction
-
-    if len(ways) == 1:
-        return ways[0], ()
-    cut = round(readings.states.shape[0] * (1 - HELD_OUT))
-    if min(cut, readings.states.shape[0] - cut) < 20:
-        raise InputError(
-            f"direction: 'auto' needs readings to set aside, and {readings.states.shape[0]} ticks are too few; give "
-            "'forward' or 'backward'"
-        )
-    scores: list[tuple[Direction, float]] = []
-    for way in ways:
-        past = readings.between(0, cut).in_direction(way)
-        rest = readings.between(cut - 1, len(readings.states)).in_direction(way)
-        chain = _fit_point(past, method, neighbours, None, report).chain
-        assert not isinstance(chain, EnvironmentChain)
-        prediction = Prediction(chain, rest)
-        total = sum(float(prediction.scores(j)[0].sum()) for j in range(readings.sequences))
-        scores.append((way, total / rest.transitions))
-    return max(scores, key=lambda each: each[1])[0], tuple(scores)
-
-
 def _fit_point(
     readings: Sample, method: str, neighbours: Any, epsilon: float | None, report: Progress
 ) -> PointEstimate:
@@ -348,26 +315,17 @@ def _list_names(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _check_direction(direction: str, method: str, epsilon: float | None) -> None:
-    check.choice("direction", direction, (*get_args(Direction), "auto"))
-    if direction != "forward" and method == "joint":
-        raise InputError("direction: a joint chain is the same process in both directions; leave direction= out")
-    if direction == "auto" and epsilon is not None:
-        raise InputError("direction: 'auto' looks at the readings; with epsilon give 'forward' or 'backward'")
-
-
-def _check_environment(environment: Any, method: str, epsilon: float | None, environments: int | None) -> None:
-    """Refuse what a fit with environments cannot do."""
-    named = isinstance(environment, str)
-    if environment is not None and not (named and environment in get_args(EnvironmentName)):
-        given = repr(environment) if named else type(environment).__name__
-        raise InputError(f"environment: {given} given; 'clock', 'hidden' or 'auto', or leave it out")
-    if environments is not None and environment not in {"hidden", "auto"}:
-        raise InputError("environments: the number of hidden ones; use it with environment='hidden' or 'auto'")
-    if environments is not None:
-        check.whole("environments", environments, least=2)
+def _read_environments(
+    environment: Any, environments: int | Sequence[int] | None, method: str, epsilon: float | None
+) -> tuple[int | None, int | Sequence[int] | None]:
+    """The number of hidden environments and the cycle of the clock; refused: what such a fit cannot do."""
     if environment is None:
-        return
+        if environments is not None:
+            raise InputError("environments: given without environment=; use it with 'clock', 'hidden' or 'auto'")
+        return None, None
+    if not isinstance(environment, str) or environment not in get_args(EnvironmentName):
+        given = repr(environment) if isinstance(environment, str) else type(environment).__name__
+        raise InputError(f"environment: {given} given; 'clock', 'hidden' or 'auto', or leave it out")
     if method != "em":
         raise InputError(f"environment: needs the likelihood of the readings; use method='em', not {method!r}")
     if epsilon is not None:
@@ -375,3 +333,6 @@ def _check_environment(environment: Any, method: str, epsilon: float | None, env
             "environment: it is chosen and fitted on the readings themselves, not on noised counts; fit private "
             "readings without environment=, or fit on public ones (public=True)"
         )
+    if environment == "clock" or isinstance(environments, Sequence | np.ndarray):
+        return None, environments
+    return None if environments is None else check.whole("environments", environments, least=2), None

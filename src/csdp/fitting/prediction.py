@@ -144,7 +144,7 @@ def still_law(readings: Sample, target: int) -> Floats:
 
 
 def known_environments(chain: EnvironmentChain, ticks: npt.NDArray[Any]) -> Indices | None:
-    """The environment (T,) of every tick by the clock; None without one. Beside a hidden environment: its class."""
+    """The environment (T,) of every tick by the clock; None if it is hidden."""
     if chain.cycle is None:
         return None
     return np.asarray(np.asarray(chain.cycle, dtype=np.intp)[np.asarray(ticks) % len(chain.cycle)])
@@ -155,22 +155,6 @@ def add_environments(chain: Chain, sample: Sample, ticks: npt.NDArray[Any]) -> S
     if isinstance(chain, EnvironmentChain):
         return replace(sample, environments=known_environments(chain, ticks))
     return sample
-
-
-def pick_classes(scores: Floats, classes: Indices | None, count: int) -> Floats:
-    """Columns (steps, count) of the environments of each step's class; all of them if no class is known."""
-    if classes is None:
-        return scores
-    return np.asarray(scores.reshape(scores.shape[0], -1, count)[np.arange(scores.shape[0]), classes])
-
-
-def spread_classes(weights: Floats, classes: Indices | None, members: int) -> Floats:
-    """Weights (steps, members) of all members, 0 for those of other classes: the way back from `pick_classes`."""
-    if classes is None:
-        return weights
-    spread = np.zeros((weights.shape[0], members // weights.shape[1], weights.shape[1]))
-    spread[np.arange(weights.shape[0]), classes] = weights
-    return spread.reshape(weights.shape[0], members)
 
 
 def predict(chain: Chain, readings: Sample) -> Prediction | EnvironmentPrediction:
@@ -216,19 +200,17 @@ class EnvironmentPrediction:
     @cached_property
     def _before(self) -> Floats:
         """ln Pr(e_t | past) (steps, E)."""
-        path, members, labels = self.sample.environments, len(self._members), None
-        if path is not None:
-            # In time the step between two ticks is under the environment of the later one.
-            labels = path[1:] if self.sample.direction == "forward" else path[:-1]
+        path, members = self.sample.environments, len(self._members)
         if self.chain.switching is None:
-            shares = spread_classes(np.ones((self.sample.transitions, 1)), labels, members)
+            assert path is not None
+            # In time the step between two ticks is under the environment of the later one.
+            shares = np.eye(members)[path[1:] if self.sample.direction == "forward" else path[:-1]]
         else:
             start, switching = np.asarray(self.chain.environment_law), np.ascontiguousarray(self.chain.own_switching)
             graph = join_graphs(self.chain.environments)
             scores = step_scores(self.sample, graph, mix_members(self.chain.environments, graph))
-            picked = pick_classes(np.maximum(scores, _IMPOSSIBLE), labels, self.chain.regimes)
-            after = filter_scores(picked, start, switching)[0]
-            shares = spread_classes(np.vstack([start, after[:-1] @ switching]), labels, members)
+            after = filter_scores(np.maximum(scores, _IMPOSSIBLE), start, switching)[0]
+            shares = np.vstack([start, after[:-1] @ switching])
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(shares))
 
@@ -312,8 +294,7 @@ def chain_scores(
     """Log-probability of every step of the readings, in the order of the chain's direction.
 
     Under a hidden environment: given the steps before, its own law at the first. `labels` are the environments of the
-    ticks where they are known, or their classes by the clock beside a hidden one. A sequence counts at steps where it
-    and all its sources in `graph` were read.
+    ticks by a clock. A sequence counts at steps where it and all its sources in `graph` were read.
     """
     sample = readings.in_direction(chain.direction)
     members = members_of(chain)
@@ -321,13 +302,11 @@ def chain_scores(
     scores = step_scores(sample, among, mix_members(members, among))
     if not isinstance(chain, EnvironmentChain):
         return scores[:, 0]
-    if labels is None and (chain.switching is None or chain.cycle is not None):
+    if chain.switching is not None:
+        return filter_scores(scores, np.asarray(chain.environment_law), np.ascontiguousarray(chain.own_switching))[1]
+    if labels is None:
         raise InputError("labels: none given; a chain by a clock needs the environment of every tick")
-    steps = None if labels is None else order_labels(labels, chain.direction)
-    if chain.switching is None:
-        return pick_classes(scores, steps, 1)[:, 0]
-    picked = pick_classes(scores, None if chain.cycle is None else steps, chain.regimes)
-    return filter_scores(picked, np.asarray(chain.environment_law), np.ascontiguousarray(chain.own_switching))[1]
+    return np.asarray(scores[np.arange(scores.shape[0]), order_labels(labels, chain.direction)])
 
 
 def held_out_gain(
