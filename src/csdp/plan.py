@@ -17,9 +17,9 @@ from csdp.bounds.adversary import Adversary, check_protect
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, as_text
 from csdp.chain import Family, Model, Verdict, certified_model, worst_verdict
-from csdp.chain.checks import refuse_initial
 from csdp.chain.evidence import DECLARED
 from csdp.chain.files import model_from_dict
+from csdp.chain.model import refuse_initial
 from csdp.display import Displayed
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.json_text import parse_json

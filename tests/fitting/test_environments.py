@@ -84,7 +84,7 @@ def test_a_clock_is_found_again_and_gains():
         true.simulate(9000, seed=2),
         public=True,
         environment="clock",
-        cycle=3,
+        environments=3,
         neighbours="all",
         ensemble=3,
     )
@@ -288,7 +288,7 @@ def test_records_of_plain_fits_are_written_as_they_were():
     assert not {"environment", "environments", "shrinkage", "gains"} & set(chain.fitted.to_dict())
     hidden = csdp.fit(driven().simulate(200, seed=17), public=True, environment="hidden", environments=2, ensemble=0)
     content = json.loads(json.dumps(hidden.fitted.to_dict()))
-    assert csdp.FitRecord.from_dict(content) == hidden.fitted
+    assert csdp.chain.FitRecord.from_dict(content) == hidden.fitted
 
 
 def test_only_environments_that_are_there_explain_more():

@@ -10,9 +10,17 @@ from typing import Any, ClassVar, TypeGuard, get_args
 import numpy as np
 import numpy.typing as npt
 
+from csdp import check
 from csdp.arrays import Floats, Indices, freeze
-from csdp.chain import checks
-from csdp.chain.model import BACKWARD_SCHEMA, Direction, Model, States
+from csdp.chain.model import (
+    BACKWARD_SCHEMA,
+    ROW_TOLERANCE,
+    Direction,
+    Model,
+    States,
+    check_rows,
+    refuse_initial,
+)
 from csdp.chain.stationary import SEVERAL_LAWS, connected_parts, count_kinds, sort_eigenvalues
 from csdp.chain.steps import LocalLaw, Step, choose_step
 from csdp.errors import InputError, NoStationaryLawError
@@ -70,9 +78,9 @@ class CoupledChain(Model):
     ) -> None:
         if direction not in get_args(Direction):
             raise InputError(f"direction: {direction!r} given; 'forward' or 'backward'")
-        indptr, sources, weights = checks.read_coupling(coupling)
+        indptr, sources, weights = _read_coupling(coupling)
         s = indptr.size - 1
-        table, which = checks.read_transitions(transitions, indptr, sources)
+        table, which = _read_transitions(transitions, indptr, sources)
         m = table.shape[-1]
         self._set(_indptr=indptr, _sources=sources, _weights=weights, _table=table, _which=which, direction=direction)
         self._set_common(sequences=s, states=m, values=values, names=names)
@@ -302,7 +310,7 @@ class CoupledChain(Model):
         >>> chain.evolve([[1.0, 0.0]], 2).round(2).tolist()
         [[0.58, 0.42]]
         """
-        law = checks.as_floats("marginals", marginals)
+        law = check.floats("marginals", marginals)
         if law.shape != (self.sequences, self.states):
             raise InputError(f"marginals: shape {law.shape} given; ({self.sequences}, {self.states}) expected")
         if self._table.shape[0] == 1:
@@ -378,7 +386,7 @@ class CoupledChain(Model):
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> CoupledChain:
         """Rebuild a chain from `to_dict`, or from plain `coupling` and `transitions` written by hand."""
-        checks.refuse_initial(content)
+        refuse_initial(content)
         rest: dict[str, Any] = {key: content.get(key) for key in ("values", "names")}
         rest["direction"] = content.get("direction", "forward")
         if "schema" in content and (content["schema"] == BACKWARD_SCHEMA) != (rest["direction"] == "backward"):
@@ -401,6 +409,76 @@ class CoupledChain(Model):
             f"CoupledChain({backward}{self.sequences} sequence{'s' * (self.sequences > 1)}, {self.states} states, "
             f"{self.edges} coupling{'s' * (self.edges > 1)}, digest {self.digest[:8]})"
         )
+
+
+def _read_coupling(coupling: Any) -> tuple[Indices, Indices, Floats]:
+    """Edges (indptr, sources, weights) in row-major order, of any accepted form of coupling."""
+    from scipy.sparse import csr_array, issparse
+
+    if isinstance(coupling, Mapping):
+        if not coupling:
+            raise InputError("coupling: no edges given; every sequence needs whom to follow, itself at least")
+        pairs = np.array(list(coupling.keys()))
+        weights = check.floats("coupling", list(coupling.values()))
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer) or (pairs < 0).any():
+            raise InputError("coupling: keys must be pairs (target, source) of sequence numbers from 0")
+        s = int(pairs.max()) + 1
+        matrix = csr_array((weights, (pairs[:, 0], pairs[:, 1])), shape=(s, s))
+    elif issparse(coupling):
+        matrix = csr_array(coupling, dtype=np.float64)
+        if matrix.shape[0] != matrix.shape[1]:
+            raise InputError(f"coupling: shape {matrix.shape} given; a square matrix (s, s) expected")
+        check.floats("coupling", matrix.data)
+    else:
+        dense = check.floats("coupling", coupling)
+        if dense.ndim != 2 or dense.shape[0] != dense.shape[1] or not dense.size:
+            raise InputError(f"coupling: shape {dense.shape} given; a square matrix (s, s) expected")
+        check_rows("coupling", dense)
+        matrix = csr_array(dense)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    matrix.sort_indices()
+    if (matrix.data < 0).any():
+        raise InputError(f"coupling: negative weight {matrix.data.min():.6g}; weights lie in [0, 1]")
+    sums = np.asarray(matrix.sum(axis=1)).ravel()
+    off = np.abs(sums - 1.0)
+    if off.max() > ROW_TOLERANCE:
+        j = int(off.argmax())
+        raise InputError(f"coupling: row {j} sums to {sums[j]:.6g}; the weights of one sequence must sum to 1")
+    counts = np.diff(matrix.indptr)
+    divisors = np.where(off > 1e-15 * counts.max(), sums, 1.0)
+    weights = matrix.data / np.repeat(divisors, counts)
+    indptr, sources = matrix.indptr.astype(np.intp), matrix.indices.astype(np.intp)
+    return freeze(indptr), freeze(sources), freeze(weights)
+
+
+def _read_transitions(transitions: Any, indptr: Indices, sources: Indices) -> tuple[Floats, Indices]:
+    """The distinct matrices, and which of them each edge uses; never s x s x m x m for a sparse coupling."""
+    s, edges = indptr.size - 1, sources.size
+    targets = np.repeat(np.arange(s), np.diff(indptr))
+    if isinstance(transitions, Mapping):
+        pairs = list(zip(targets.tolist(), sources.tolist(), strict=True))
+        missing = [pair for pair in pairs if pair not in transitions]
+        if missing:
+            raise InputError(f"transitions: none given for the coupled pair {missing[0]}")
+        transitions = [transitions[pair] for pair in pairs]
+    matrices = check.floats("transitions", transitions)
+    m = matrices.shape[-1] if matrices.ndim else 0
+    if matrices.ndim < 2 or matrices.shape[-2] != m or m < 2 or matrices.ndim > 4:
+        raise InputError(
+            f"transitions: shape {matrices.shape} given; (m, m) with m >= 2, (s, s, m, m) with s = {s}, "
+            f"or (edges, m, m) with {edges} edges expected"
+        )
+    if matrices.ndim == 4 and matrices.shape[:2] != (s, s):
+        raise InputError(f"transitions: shape {matrices.shape} given; ({s}, {s}, m, m) expected for {s} sequences")
+    if matrices.ndim == 3 and matrices.shape[0] != edges:
+        raise InputError(f"transitions: {matrices.shape[0]} matrices given for {edges} coupled pairs")
+    matrices = check_rows("transitions", matrices)
+    if matrices.ndim == 2:
+        return freeze(matrices[None]), freeze(np.zeros(edges, dtype=np.intp))
+    per_edge = matrices[targets, sources] if matrices.ndim == 4 else matrices
+    table, which = np.unique(per_edge.reshape(edges, -1), axis=0, return_inverse=True)
+    return freeze(table.reshape(-1, m, m)), freeze(which.astype(np.intp).ravel())
 
 
 def is_forward(model: Model) -> TypeGuard[CoupledChain]:

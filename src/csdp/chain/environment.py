@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from csdp import check
 from csdp.arrays import Floats, Indices, freeze
-from csdp.chain import checks, stationary
+from csdp.chain import stationary
 from csdp.chain.coupled import CoupledChain
-from csdp.chain.model import Model, States
+from csdp.chain.model import Model, States, check_rows
 from csdp.chain.steps import (
     KERNEL_STATES,
     MAX_STATES,
@@ -566,9 +567,9 @@ def _check_switching(switching: Any, environments: int) -> Floats | None:
     """Probabilities of the next environment given the present one, rows from -> to."""
     if switching is None:
         return None
-    rows = checks.as_floats("switching", switching)
+    rows = check.floats("switching", switching)
     if rows.shape != (environments, environments):
         raise InputError(
             f"switching: shape {rows.shape} given; ({environments}, {environments}) expected, one row for each member"
         )
-    return freeze(checks.check_rows("switching", rows))
+    return freeze(check_rows("switching", rows))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
+from csdp import check
 from csdp.arrays import Floats, Indices, freeze
-from csdp.chain import checks
 from csdp.chain.coupled import CoupledChain, is_backward
 from csdp.chain.evidence import Evidence
 from csdp.chain.model import Direction, Model, States
@@ -319,7 +319,7 @@ def _read_pairs(pairs: Any, sequences: int) -> Indices:
 
 
 def _read_limits(name: str, limits: Any, shape: tuple[int, ...], least: float) -> Floats:
-    numbers = np.array(checks.as_floats(name, limits))
+    numbers = np.array(check.floats(name, limits))
     if numbers.shape != shape:
         raise InputError(f"{name}: shape {numbers.shape} given; {shape} expected")
     if not ((numbers >= least) & (numbers <= 1.0)).all():

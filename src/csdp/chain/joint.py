@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from csdp import check
 from csdp.arrays import Floats, freeze
-from csdp.chain import checks
-from csdp.chain.model import Model, States
+from csdp.chain.model import Model, States, check_rows, refuse_initial
 from csdp.chain.stationary import margins
 from csdp.chain.steps import KERNEL_STATES, KernelStep, Step
 from csdp.errors import InputError, TooLargeError
@@ -55,10 +55,10 @@ class JointChain(Model):
                 needed=size,
                 limit=KERNEL_STATES,
             )
-        rows = checks.as_floats("kernel", kernel)
+        rows = check.floats("kernel", kernel)
         if rows.shape != (size, size):
             raise InputError(f"kernel: shape {rows.shape} given; ({size}, {size}) = {states}**{sequences} expected")
-        self._set(_kernel=freeze(checks.check_rows("kernel", rows)))
+        self._set(_kernel=freeze(check_rows("kernel", rows)))
         self._set_common(sequences=sequences, states=states, values=values, names=names)
 
     @cached_property
@@ -114,7 +114,7 @@ class JointChain(Model):
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> JointChain:
         """Rebuild a chain from `to_dict`."""
-        checks.refuse_initial(content)
+        refuse_initial(content)
         try:
             return cls(
                 content["kernel"],

@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from csdp import check
 from csdp.arrays import Floats, freeze
-from csdp.chain import checks, stationary
+from csdp.chain import stationary
 from csdp.chain.evidence import DECLARED, Evidence, Verdict
 from csdp.chain.stationary import ChainSummary
 from csdp.chain.steps import KERNEL_STATES, MAX_STATES, ReversedStep, Step, joint_states
 from csdp.display import Displayed
 from csdp.errors import InputError, TooLargeError
 from csdp.json_text import parse_json
+from csdp.lattice import common_unit, on_lattice
 
 if TYPE_CHECKING:
     from csdp.chain.coupled import CoupledChain
@@ -34,6 +36,8 @@ States = npt.NDArray[np.int8] | npt.NDArray[np.int16]
 BACKWARD_SCHEMA = "csdp/backward-chain/1"
 #: Of fits that were made before models were tested.
 NOT_TESTED = Evidence("untested", "fitted by a version of csdp that did not test models; fit it again")
+#: Largest difference of a row sum from 1; such rows are scaled to sum to 1.
+ROW_TOLERANCE = 1e-8
 _OF_A_FIT = frozenset({"digest", "_subchains"})  #: what is cached of a model and depends on what it carries
 
 
@@ -69,13 +73,13 @@ class Model(ABC, Displayed):
         raise AttributeError(f"{type(self).__name__} is frozen; make a new one to change {name!r}")
 
     def _set_common(self, *, sequences: int, states: int, values: Any, names: Sequence[str] | None) -> None:
-        table, unit = checks.lattice_values(values, sequences, states)
+        table, unit = _lattice_values(values, sequences, states)
         self._set(
             sequences=sequences,
             states=states,
             values=freeze(table),
             unit=unit,
-            _names=checks.check_names(names, sequences),
+            _names=_check_names(names, sequences),
         )
 
     # ---- defined by each model ---------------------------------------------------------------------------------
@@ -444,3 +448,67 @@ class Model(ABC, Displayed):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(type(self).from_dict(state["content"]).__dict__)
         self._set(values=freeze(np.array(state["values"])), unit=state["unit"])
+
+
+def check_rows(what: str, rows: Floats) -> Floats:
+    """Check that the last axis holds probability rows, and scale away rounding in the input."""
+    if (rows < 0).any():
+        at = tuple(int(v) for v in np.argwhere(rows < 0)[0])
+        raise InputError(f"{what}: negative probability {rows[at]:.6g} at {at}; probabilities lie in [0, 1]")
+    sums = rows.sum(axis=-1)
+    off = np.abs(sums - 1.0)
+    if off.size and off.max() > ROW_TOLERANCE:
+        at = tuple(int(v) for v in np.argwhere(off > ROW_TOLERANCE)[0])
+        hint = "each row (from -> to) must sum to 1"
+        square = rows.ndim >= 2 and rows.shape[-1] == rows.shape[-2]
+        if square and np.abs(rows.sum(axis=-2) - 1.0).max() <= ROW_TOLERANCE:
+            hint += "; here the columns do: the matrix seems to be transposed, pass its transpose"
+        if not at:  # one law, not rows of a matrix
+            raise InputError(f"{what}: it sums to {float(sums):.6g}; a law must sum to 1")
+        where = f"row {at[-1]}" if len(at) < 2 else f"row {at[-1]} of matrix {at[:-1]}"
+        raise InputError(f"{what}: {where} sums to {float(sums[at]):.6g}; {hint}")
+    # Scaling only where needed keeps a JSON round trip bit for bit the same.
+    needs = off > 1e-15 * rows.shape[-1]
+    return np.where(needs[..., None], rows / np.where(sums > 0, sums, 1.0)[..., None], rows)
+
+
+def refuse_initial(content: Mapping[str, Any]) -> None:
+    """Refuse a chain of csdp 0.2 that has a law of its oldest snapshot."""
+    if content.get("initial") is not None:
+        raise InputError(
+            "initial: a law of the oldest snapshot given; chains follow their stationary law. Make the chain again "
+            "without it"
+        )
+
+
+def _lattice_values(values: Any, sequences: int, states: int) -> tuple[Floats, float]:
+    """Values of the states on a power-of-two lattice, and its step.
+
+    Exact noise needs every query value to be a multiple of one power of two. Values that already are (with at
+    most 20 binary digits, such as integers and halves) stay as they are; others move by at most 2^-21 of the largest.
+    """
+    if values is None:
+        return np.arange(states, dtype=np.float64), 1.0
+    table = check.floats("values", values)
+    if table.shape not in {(states,), (sequences, states)}:
+        raise InputError(
+            f"values: shape {table.shape} given; one value per state ({states},), "
+            f"or one row per sequence ({sequences}, {states})"
+        )
+    if np.ptp(table) == 0:
+        raise InputError("values: all states carry the same value; at least two must differ")
+    table = on_lattice(table) + 0.0  # turns -0.0 into 0.0, so equal chains have equal digests
+    return table, common_unit(table)
+
+
+def _check_names(names: Sequence[str] | None, sequences: int) -> tuple[str, ...] | None:
+    """Names of the sequences: distinct, one each."""
+    if names is None:
+        return None
+    labels = tuple(str(name) for name in names)
+    if len(labels) != sequences:
+        raise InputError(f"names: {len(labels)} given for {sequences} sequences; give one each")
+    if len(set(labels)) != sequences:
+        twice = next(name for name in labels if labels.count(name) > 1)
+        raise InputError(f"names: {twice!r} appears twice; names must be distinct")
+    return labels
