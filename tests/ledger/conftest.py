@@ -9,11 +9,11 @@ from csdp.ledger import Ledger
 
 
 @pytest.fixture
-def open_ledger(where: str, tmp_path: Path) -> Iterator[Callable[[], Ledger]]:
+def open_ledger(where: str) -> Iterator[Callable[[], Ledger]]:
     opened = []
 
     def open_it() -> Ledger:
-        opened.append(Ledger.open(where, timeout=10, outputs=tmp_path / "outputs"))
+        opened.append(Ledger.open(where, timeout=10))
         return opened[-1]
 
     yield open_it

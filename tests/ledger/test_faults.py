@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,18 +32,6 @@ def run(*arguments: object, timeout: float = 300) -> list[str]:
 
 
 # ---- races
-
-
-def test_eight_processes_never_pass_the_limit_together(where: str, tmp_path: Path) -> None:
-    sink, ticks, limit = tmp_path / "sink", 40, 31
-    run("race", where, sink, ticks, limit, 8)
-    charged, _ = workers.check(where, str(sink))
-    assert charged == limit
-    with Ledger.open(where) as ledger:
-        summary = ledger.summary("ward-7")
-        assert (summary.reserved, summary.committed, summary.lost) == (limit, limit, 0)
-        assert Counter((one.tick, one.query) for one in ledger.published("ward-7")).most_common(1)[0][1] == 1
-        assert summary.refused > 0
 
 
 def test_eight_threads_share_one_ledger(where: str) -> None:
@@ -87,27 +74,6 @@ def test_processes_that_create_one_ledger_at_once_end_up_in_the_same(where: str,
     assert errors == []
     assert len(heads) == 6
     assert len(set(heads)) == 1
-
-
-# ---- kills
-
-
-@pytest.mark.timeout(7200)
-@pytest.mark.parametrize("kills", [50, pytest.param(2000, marks=pytest.mark.slow)])
-def test_killed_at_random_moments(where: str, tmp_path: Path, kills: int) -> None:
-    sink = tmp_path / "sink"
-    charged, published = map(int, run("kill", where, sink, kills, kills + 7, timeout=7000))
-    assert charged >= published > 0
-
-
-def test_killed_before_every_single_statement(where: str, tmp_path: Path) -> None:
-    sink = tmp_path / "sink"
-    kills, charged, published = map(int, run("step", where, sink))
-    assert kills >= (12 if where.startswith("sqlite") else 7)
-    # A kill before the reservation's COMMIT charges nothing, a later one charges and publishes nothing.
-    assert 0 < charged - published < 2 * kills
-    with Ledger.open(where) as ledger:
-        assert ledger.summary("ward-7").lost == charged - published
 
 
 # ---- disk, connection, server

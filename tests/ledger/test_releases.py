@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from csdp.errors import InputError, LedgerConflictError, LedgerCorruptError
+import postgres
+from csdp.errors import InputError, LedgerConflictError, LedgerCorruptError, LedgerError
 from csdp.ledger import Admission, Charge, DatasetState, Ledger, Published, Refused, Request, Reserved
 from csdp.ledger.records import encode, sha256
 from ledger.rules import PLAN, ask, at_most, counted, register, reserve_one
@@ -41,22 +43,32 @@ def test_the_state_resumes_where_it_stopped(open_ledger: OpenLedger) -> None:
     assert answer.state == counted(3, last=4)
 
 
-def test_a_batch_and_single_calls_see_the_same_states(ledger: Ledger) -> None:
-    seen: dict[str, list[Any]] = {"one": [], "many": []}
+def test_a_batch_single_calls_and_another_process_see_the_same_states(open_ledger: OpenLedger) -> None:
+    """A state that never left memory is not read back; one that did is the same."""
+    seen: dict[str, list[Any]] = {"one": [], "many": [], "reopened": []}
 
     def admit(state: Any, last_tick: int | None, request: Request) -> Admission:
         seen[request.detail].append((state, last_tick))
-        # A tuple: it must come back as a list in a batch as well as from the database.
-        return Admission(DatasetState({"b": (request.tick, math.inf)}), Charge(present=math.inf))
+        return Admission(DatasetState({"b": [request.tick, math.inf]}), Charge(present=math.inf))
 
+    ledger = open_ledger()
     for name in seen:
         register(ledger, name)
-    ledger.reserve(
-        "many", [Request(t, "mean", name) for t, name in ((1, "many"), (2, "many"))], admit, plan_digest=PLAN
-    )
+    ledger.reserve("many", [Request(t, "mean", "many") for t in (1, 2)], admit, plan_digest=PLAN)
     for tick in (1, 2):
         ledger.reserve("one", [Request(tick, "mean", "one")], admit, plan_digest=PLAN)
-    assert seen["one"] == seen["many"] == [(None, None), (DatasetState({"b": [1, math.inf]}), 1)]
+        open_ledger().reserve("reopened", [Request(tick, "mean", "reopened")], admit, plan_digest=PLAN)
+    assert seen["one"][1][0] is not seen["reopened"][1][0]
+    assert seen["one"] == seen["many"] == seen["reopened"] == [(None, None), (DatasetState({"b": [1, math.inf]}), 1)]
+
+
+def test_a_state_that_another_process_wrote_is_read(open_ledger: OpenLedger) -> None:
+    first, second = open_ledger(), open_ledger()
+    register(first)
+    for ledger, tick in ((first, 1), (second, 2), (first, 3)):
+        (answer,) = ask(ledger, [tick])
+        assert isinstance(answer, Reserved)
+    assert answer.state == counted(3, last=2)
 
 
 def test_a_reservation_that_was_never_committed_stays_charged_and_unpublished(
@@ -227,32 +239,46 @@ def test_commit_many_is_all_or_nothing(ledger: Ledger) -> None:
     assert ledger.commit_many([]) == []
 
 
-def test_outputs_in_files_of_version_0_2_are_read_and_checked(
-    open_ledger: OpenLedger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It wrote outputs of more than 10,000 values to files beside the ledger."""
-    ledger = open_ledger()
+def commit_to_file(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """As version 0.2 recorded outputs of more than 10,000 values: the name of the file, and its text."""
     register(ledger)
     held, text = reserve_one(ledger, 1), '{"values":[0.1,0.2]}'
     recorded = {"name": f"../{held.hash}.json", "sha256": sha256(text), "values": 2}
     payload = encode({"reserve": held.seq, "file": recorded}, "an output")
-    file = tmp_path / "outputs" / f"{held.hash}.json"
-    file.parent.mkdir()
-    file.write_text(text)
     with monkeypatch.context() as patched:
         patched.setattr("csdp.ledger.ledger.encode", lambda *_: payload)
-        ledger.commit(held, {})
-    assert ledger.verify() == []
-    (again,) = ask(open_ledger(), [1])
-    assert isinstance(again, Published)
-    assert again.output == {"values": [0.1, 0.2]}
-    file.write_text(text.replace("0.1", "0.3"))
-    assert "not what was published" in str(ledger.verify()[0])
-    with pytest.raises(LedgerCorruptError, match="not what was published"):
-        ask(ledger, [1, 2])
-    assert ledger.summary("ward-7").reserved == 1  # tick 2 was not charged in vain
-    file.unlink()
-    assert "cannot be read" in str(ledger.verify()[0])
+        with contextlib.suppress(LedgerError):
+            ledger.commit(held, {})
+    return f"{held.hash}.json", text
+
+
+def test_outputs_in_files_of_version_0_2_are_read_and_checked(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = path.with_name(path.name + ".outputs")
+    folder.mkdir()
+    with Ledger.open(path) as ledger:
+        name, text = commit_to_file(ledger, monkeypatch)
+        file = folder / name
+        file.write_text(text)
+        assert ledger.verify() == []
+        (again,) = ask(ledger, [1])
+        assert isinstance(again, Published)
+        assert again.output == {"values": [0.1, 0.2]}
+        file.write_text(text.replace("0.1", "0.3"))
+        assert "not what was published" in str(ledger.verify()[0])
+        with pytest.raises(LedgerCorruptError, match="not what was published"):
+            ask(ledger, [1, 2])
+        assert ledger.summary("ward-7").reserved == 1  # tick 2 was not charged in vain
+        file.unlink()
+        assert "cannot be read" in str(ledger.verify()[0])
+
+
+def test_outputs_in_files_beside_a_server_are_refused_in_words(
+    postgres_server: postgres.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Ledger.open(postgres_server.new_database()) as ledger:
+        commit_to_file(ledger, monkeypatch)
+        with pytest.raises(LedgerError, match=r"read it with csdp 0\.2"):
+            ask(ledger, [1])
 
 
 def test_a_large_output_is_recorded_like_any_other(ledger: Ledger) -> None:

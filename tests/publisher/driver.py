@@ -1,7 +1,7 @@
 """Publishers that are killed, or race each other. Run as a script: it imports once and forks its victims.
 
 kills WHERE SINK COUNT SEED     publish in a loop, killed by SIGKILL at random moments
-steps WHERE SINK                killed before and after every step between reserve and commit
+statements WHERE SINK           killed before every statement of the database
 race WHERE SINK COUNT TICKS     COUNT processes publish the same ticks at once
 """
 
@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import sqlalchemy as sa
+
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from csdp.errors import LedgerBusyError
 from csdp.ledger import Ledger
-from csdp.publisher import Release, gate
+from csdp.publisher import Release
 from publisher.rules import NAME, check, opened, outputs, panel, same, snapshot
-
-STEPS = ("before reserve", "after reserve", "before noise", "after noise", "before commit", "after commit")
 
 
 def told(sink: str, releases: list[Release]) -> None:
@@ -55,10 +55,12 @@ def newest(where: str) -> int:
         return ledger.summary(NAME).newest_tick or 0
 
 
-def publish_on(where: str, sink: str, ticks: int, *, batches: bool) -> None:
-    """Go on after the newest charged tick, pushing one by one or in batches."""
+def publish_on(where: str, sink: str, ticks: int, *, batches: bool, die_before: int | None = None) -> None:
+    """Go on after the newest charged tick, pushing one by one or in batches; perhaps die before a statement."""
     start = newest(where)
     with opened(where, on_refusal="skip") as publisher:
+        if die_before is not None:
+            die_before_statement(publisher.ledger, die_before)
         if batches:
             for first in range(start, start + ticks, 5):
                 told(sink, list(publisher.publish(panel(6, first=first))))
@@ -109,57 +111,40 @@ def kills(where: str, sink: str, count: int, seed: int) -> None:
     print("published", len(published), "lost", lost)  # noqa: T201
 
 
-def dying(step: str, calls: int) -> None:
-    """Make this process kill itself at the nth time it comes to a step."""
-    when, what = step.split()
-    holder, names = {
-        "reserve": (Ledger, ("reserve",)),
-        "noise": (gate.fran, ("add_noise",)),
-        "commit": (Ledger, ("commit_many",)),
-    }[what]
-    left = [calls]
+def die_before_statement(ledger: Ledger, number: int) -> None:
+    """Make this process kill itself before the nth statement or commit from now on."""
+    left = [number]
 
-    def wrapped(function: Callable[..., object]) -> Callable[..., object]:
-        def run(*given: object, **named: object) -> object:
-            left[0] -= 1
-            if when == "before" and left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            found = function(*given, **named)
-            if when == "after" and left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return found
+    def count(*_: object) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-        return run
-
-    for name in names:
-        setattr(holder, name, wrapped(getattr(holder, name)))
+    for moment in ("before_cursor_execute", "commit"):
+        sa.event.listen(ledger._database.engine, moment, count)
 
 
-def steps(where: str, sink: str) -> None:
+def statements(where: str, sink: str) -> None:
     publish_on(where, sink, 3, batches=False)
     published = examined(where, sink, {})
-    for step in STEPS:
-        for batches, calls in ((False, 1), (True, 1), (True, 2)):
+    for number in range(1, 200):
 
-            def victim(step: str = step, calls: int = calls, batches: bool = batches) -> None:
-                dying(step, calls)
-                publish_on(where, sink, 50, batches=batches)
+        def victim(number: int = number) -> None:
+            publish_on(where, sink, 7, batches=number % 2 == 0, die_before=number)
 
-            _, status = os.waitpid(child(victim), 0)
-            assert os.WIFSIGNALED(status), f"{step}: the victim survived"
-            with Ledger.open(where) as ledger:
-                before = ledger.summary(NAME)
-            now = examined(where, sink, published)
-            assert before.committed == len(now)
-            publish_on(where, sink, 8, batches=batches)
-            with Ledger.open(where) as ledger:
-                after = ledger.summary(NAME)
-                assert after.committed > before.committed, "the publisher does not go on"
-                assert after.lost == before.lost
-            published = examined(where, sink, now)
+        _, status = os.waitpid(child(victim), 0)
+        published = examined(where, sink, published)
+        if not os.WIFSIGNALED(status):
+            break
+    assert status == 0
+    with Ledger.open(where) as ledger:
+        lost = ledger.summary(NAME).lost
+    publish_on(where, sink, 8, batches=True)
+    assert len(examined(where, sink, published)) > len(published), "the publisher does not go on"
     with Ledger.open(where) as ledger:
         check(ledger)
-        print("published", len(published), "lost", ledger.summary(NAME).lost)  # noqa: T201
+        assert ledger.summary(NAME).lost == lost
+        print("kills", number - 1, "published", len(published), "lost", ledger.summary(NAME).lost)  # noqa: T201
 
 
 def race(where: str, sink: str, count: int, ticks: int) -> None:
@@ -195,4 +180,4 @@ def race(where: str, sink: str, count: int, ticks: int) -> None:
 
 if __name__ == "__main__":
     work, *rest = sys.argv[1:]
-    {"kills": kills, "steps": steps, "race": race}[work](*rest[:2], *map(int, rest[2:]))  # type: ignore[operator]
+    {"kills": kills, "statements": statements, "race": race}[work](*rest[:2], *map(int, rest[2:]))  # type: ignore[operator]

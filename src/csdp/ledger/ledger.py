@@ -100,6 +100,7 @@ class _Log:
         seq: number of the newest entry.
         head: its hash.
         state: the newest reservation or change, with the state to go on from.
+        newest: a reservation that this process made, perhaps that one.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class _Log:
         seq: int = 0,
         head: str = GENESIS,
         state: Entry | None = None,
+        newest: Reserved | None = None,
     ) -> None:
         self.connection = connection
         self.name = name
@@ -118,11 +120,15 @@ class _Log:
         self._seq = seq
         self._before = self._head = head
         self._state = state
+        self._newest = newest
         self._pending: list[dict[str, Any]] = []
 
     @classmethod
-    def lock(cls, connection: sa.Connection, name: str) -> Self:
-        """Lock the dataset until the transaction ends, and read where its log stands."""
+    def lock(cls, connection: sa.Connection, name: str, newest: Reserved | None = None) -> Self:
+        """Lock the dataset until the transaction ends, and read where its log stands.
+
+        `newest`: a reservation whose state need not be read if it is still the newest.
+        """
         row = connection.execute(_LOCKED, {"name": name}).one_or_none()
         if row is None:
             raise unknown_dataset(connection, name)
@@ -130,7 +136,7 @@ class _Log:
         if row.state_seq is not None:
             state = Entry(*connection.execute(_ENTRY, {"name": name, "seq": row.state_seq}).one())
         terms = Terms.from_record(terms_record(row))
-        return cls(connection, name, terms, seq=row.head_seq, head=row.head_hash, state=state)
+        return cls(connection, name, terms, seq=row.head_seq, head=row.head_hash, state=state, newest=newest)
 
     def last(self) -> tuple[DatasetState | None, int | None, int | None]:
         """The state to go on from, the tick after which it holds, the first tick that may be charged."""
@@ -138,8 +144,10 @@ class _Log:
         if entry is None:
             return None, None, None
         assert entry.tick is not None
+        known = self._newest is not None and self._newest.hash == entry.hash
+        state = self._newest.state if self._newest is not None and known else entry.state()
         # A change takes effect before its first tick, so its state stands after the tick before.
-        return entry.state(), entry.tick if entry.kind == "reserve" else entry.tick - 1, entry.tick
+        return state, entry.tick if entry.kind == "reserve" else entry.tick - 1, entry.tick
 
     def append(
         self, kind: Kind, payload: str, *, tick: int | None = None, query: str | None = None, plan: str | None = None
@@ -228,10 +236,10 @@ class Ledger:
     >>> folder.cleanup()
     """
 
-    def __init__(self, database: Database, file: Path | None, outputs: Path | None) -> None:
+    def __init__(self, database: Database, file: Path | None) -> None:
         self._database = database
         self._file = file
-        self._outputs = outputs
+        self._newest: dict[str, Reserved] = {}  # the last reservation made here, by dataset
 
     @classmethod
     def open(
@@ -241,7 +249,6 @@ class Ledger:
         create: bool = True,
         read_only: bool = False,
         timeout: float = 30.0,
-        outputs: str | Path | None = None,
     ) -> Self:
         """Open the ledger at a path, `sqlite:///path` or `postgresql://...`; use it as a context manager.
 
@@ -253,16 +260,13 @@ class Ledger:
             create: whether a ledger that does not exist is created.
             read_only: for questions: a file or database role without the right to write will do.
             timeout: seconds to wait for a lock.
-            outputs: the directory of large outputs of csdp 0.2; default beside a SQLite file, none for PostgreSQL.
         """
         check.number("timeout", timeout, above=0)
         place = parse_place(where)
-        directory = None if outputs is None else Path(outputs).absolute()
         if isinstance(place, Path):
             place = place.absolute()
-            database = open_file(place, create=create, read_only=read_only, timeout=timeout)
-            return cls(database, place, directory or place.with_name(place.name + ".outputs"))
-        return cls(open_url(place, create=create, read_only=read_only, timeout=timeout), None, directory)
+            return cls(open_file(place, create=create, read_only=read_only, timeout=timeout), place)
+        return cls(open_url(place, create=create, read_only=read_only, timeout=timeout), None)
 
     def close(self) -> None:
         """Close the ledger; calling twice is fine."""
@@ -366,7 +370,7 @@ class Ledger:
         """
 
         def work(connection: sa.Connection) -> list[Reserved | Published | Refused]:
-            log = _Log.lock(connection, dataset)
+            log = _Log.lock(connection, dataset, self._newest.get(dataset))
             if plan_digest != log.terms.plan_digest:
                 raise LedgerTermsError(
                     f"dataset {dataset!r} is published under plan {log.terms.plan_digest[:12]}, not"
@@ -376,7 +380,11 @@ class Ledger:
             log.save()
             return answers
 
-        return self._database.write(work)
+        answers = self._database.write(work)
+        for answer in answers:
+            if isinstance(answer, Reserved):
+                self._newest[dataset] = answer
+        return answers
 
     def _decide(
         self, log: _Log, requests: Sequence[Request], admit: Admit, stop: bool
@@ -406,11 +414,8 @@ class Ledger:
             payload = encode(granted.to_record(), "the state and charge of a release")
             entry = log.append("reserve", payload, tick=tick, query=query)
             known["reserve", tick, query] = entry
-            # From the text, as a process that resumes reads it, so that both go on alike.
-            content = decode(payload)
-            state, last_tick, first = DatasetState.from_record(content["state"]), tick, tick
-            charge = Charge.from_record(content["charge"])
-            answers.append(Reserved(log.name, tick, query, entry.seq, entry.hash, state, charge))
+            state, last_tick, first = granted.state, tick, tick
+            answers.append(Reserved(log.name, tick, query, entry.seq, entry.hash, state, granted.charge))
         return answers
 
     def commit(self, reserved: Reserved, output: JSONObject) -> Published:
@@ -521,13 +526,14 @@ class Ledger:
         )
 
     def _load_output(self, payload: JSONObject) -> JSONObject:
-        """The output of a commit entry. Those of more than 10,000 values csdp 0.2 wrote to files."""
+        """The output of a commit entry. csdp 0.2 wrote those of more than 10,000 values to files beside the ledger."""
         if "output" in payload:
             output: JSONObject = payload["output"]
             return output
-        if self._outputs is None:
-            raise LedgerError("csdp 0.2 wrote an output to a file: open the ledger with outputs=DIRECTORY")
-        path = self._outputs / Path(payload["file"]["name"]).name  # a tampered name must not lead elsewhere
+        if self._file is None:
+            raise LedgerError("csdp 0.2 wrote this output to a file beside a ledger on a server: read it with csdp 0.2")
+        folder = self._file.with_name(self._file.name + ".outputs")
+        path = folder / Path(payload["file"]["name"]).name  # a tampered name must not lead elsewhere
         try:
             text = path.read_bytes().decode(errors="replace")
         except OSError as error:
