@@ -11,7 +11,7 @@ import csdp
 from csdp.accountant import Accountant, State
 from csdp.plan import Plan
 
-from oracle import Told, snapshot_leakage  # isort: skip
+from oracle import snapshot_leakage  # isort: skip
 from accountant.systems import Asked, System, systems  # isort: skip
 from laws.strategies import law_settings  # isort: skip
 

@@ -35,7 +35,6 @@ MODULES = (
     "csdp.publisher.charge",
     "csdp.publisher.status",
     "csdp.report.series",
-    "csdp.stream.from_spec",
 )
 
 

@@ -25,7 +25,6 @@ from csdp.ledger.records import (
     GENESIS,
     Admit,
     AdmitChange,
-    Charge,
     DatasetState,
     Entry,
     JSONObject,
