@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import csdp
 from study import baselines, drawing
+from study.errors import error_given_aged
 from study.record import Chapter, Claim, Finding, format_list, format_percent, is_close
 from study.setting import MEAN, MIXED, correlation, leak, level_for, pair, printed_leakage
 
@@ -23,7 +24,7 @@ PAPER = {"CSDP": 4.5e-5, "ADP": 9.0e-5, "DDP": 0.080, "DP": 0.081}
 
 def aged_level(target: float) -> float:
     """The noise level of CSDP and ADP: age 10, aged values (1, 0), independent marginals, as the numbers require."""
-    error = csdp.mse(pair(OWN), MEAN, ages=AGE, epsilon_c=1.0, given=MIXED, law="independent-marginals")
+    error = error_given_aged(pair(OWN), MEAN, ages=AGE, epsilon_c=1.0, given=MIXED, law="independent-marginals")
     return level_for(target, error.aging)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import csdp
 from study import drawing
+from study.errors import Law, error_given_aged
 from study.record import Chapter, Claim, format_list, format_range, is_close, no_entries
 from study.setting import COUPLINGS, EQUAL, MEAN, MIXED, correlation, leak, level_for, pair
 
@@ -16,7 +17,6 @@ LEVELS = (0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0)
 AGES = (0, 1, 2, 3, 4, 5, 6, 8, 10)
 TARGETS = (0.6, 0.7, 0.8, 0.9, 1.0)
 OLDEST = 20
-Law = Literal["joint", "independent-marginals"]
 PRINTED: Law = "independent-marginals"
 
 
@@ -29,12 +29,15 @@ def error(
     law: Law = "joint",
 ) -> float:
     """Mean squared error given the aged values, or over all of them; the paper takes the sequences as independent."""
-    return csdp.mse(pair(own), MEAN, ages=age, epsilon_c=epsilon_c, given=given, law=law).mse
+    if given is None:
+        return csdp.mse(pair(own), MEAN, ages=age, epsilon_c=epsilon_c).mse
+    return error_given_aged(pair(own), MEAN, ages=age, epsilon_c=epsilon_c, given=given, law=law).mse
 
 
 def optimal_level(given: tuple[float, float], target: float, *, law: Law = PRINTED) -> float:
     """Panel (c): the least epsilon_c that meets an error target at age 20, given the aged values."""
-    return level_for(target, csdp.mse(pair(0.75), MEAN, ages=OLDEST, epsilon_c=1.0, given=given, law=law).aging)
+    error = error_given_aged(pair(0.75), MEAN, ages=OLDEST, epsilon_c=1.0, given=given, law=law)
+    return level_for(target, error.aging)
 
 
 def claims() -> list[Claim]:

@@ -13,12 +13,6 @@ from csdp.errors import InputError
 
 CHAIN = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 
-CLOCK = csdp.EnvironmentChain([CHAIN, CHAIN], cycle=[0, 1])
-
-
-def mechanism(readings, generator):
-    return readings.mean(axis=1, keepdims=True) + generator.laplace(scale=0.5, size=(len(readings), 1))
-
 
 CALLS = {
     "leakage": lambda q: csdp.leakage(CHAIN, q, ages=2, epsilon_c=1.0),
@@ -29,11 +23,8 @@ CALLS = {
     "frontier": lambda q: csdp.frontier(CHAIN, q, ages=(1,), levels=(0.5,)),
     "dynamic_plan": lambda q: csdp.dynamic_plan(CHAIN, q, ages=1, budget=0.2, horizon=2).plan,
     "mse": lambda q: csdp.mse(CHAIN, q, ages=1, epsilon_c=1.0),
-    "audit": lambda q: csdp.audit(mechanism, CHAIN, q, ages=1, epsilon_c=1.0, samples=400, seed=1),
-    "estimate.moments": lambda q: estimate.moments(CHAIN, q, ages=[1, 1]).cross.tolist(),
     "estimate.linear_estimator": lambda q: estimate.linear_estimator(CHAIN, q, ages=[1, 1]).expected(0.1),
     "estimate.model_estimator": lambda q: estimate.model_estimator(CHAIN, q, age=1).expected(0.1),
-    "estimate.BayesFilter": lambda q: estimate.BayesFilter(CHAIN, q, age=1, scale=0.5)._answers.tolist(),
 }
 
 

@@ -21,8 +21,8 @@ from scipy.linalg import toeplitz
 from csdp.arrays import Floats, Indices
 from csdp.chain import Model
 from csdp.errors import CsdpError, InfeasibleError, InputError
-from csdp.estimate import moments
 from csdp.estimate.error import noise_variance
+from csdp.estimate.moments import moments
 from csdp.planning import EVENT_LIMIT
 from csdp.planning.calibrate import largest_level
 from csdp.planning.curves import Curves

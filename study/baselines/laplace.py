@@ -31,11 +31,12 @@ from csdp.bounds.leakage import Setting
 from csdp.chain import CoupledChain, Model
 from csdp.errors import CsdpError, InputError, TooLargeError
 from csdp.estimate import mse
-from csdp.estimate.second_order import pair_laws
+from csdp.estimate.moments import pair_laws
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.plan import Plan
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import Query
+from study.baselines.posterior import PosteriorMean
 from study.baselines.protocol import (
     Errors,
     Quantity,
@@ -132,8 +133,8 @@ class LaplaceRelease:
         """Of the posterior mean; None for several scales or outputs, or where the system is too large for it."""
         with suppress(CsdpError):
             if len(self.scales) == 1 and self.chain.size <= LAW_STATES:
-                level = self.epsilon_c
-                return mse(self.chain, self.query, ages=self.age, epsilon_c=level, estimate="posterior").mse
+                ages = [self.age] * self.chain.sequences
+                return PosteriorMean(self.chain, self.query, ages=ages, epsilon_c=self.epsilon_c).mse
         return None
 
 

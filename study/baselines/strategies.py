@@ -23,7 +23,7 @@ from csdp.bounds.adversary import Adversary, known_subsets
 from csdp.bounds.result import round_up
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
-from csdp.estimate import moments
+from csdp.estimate.moments import moments
 from csdp.noise import Randomness, two_sided_geometric, variance
 from csdp.query_table import Query
 from study.baselines.laplace import largest_log_ratio, safe_log

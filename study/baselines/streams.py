@@ -24,7 +24,7 @@ from csdp.bounds.adversary import Adversary
 from csdp.bounds.result import as_text, round_up
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
-from csdp.estimate import moments
+from csdp.estimate.moments import moments
 from csdp.noise import Randomness, simulate_noise, two_sided_geometric
 from csdp.plan import Plan
 from csdp.query_table import Query

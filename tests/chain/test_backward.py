@@ -7,7 +7,7 @@ import csdp
 from csdp.bounds.result import BOUNDS
 from csdp.chain.files import read_model
 from csdp.errors import InputError
-from csdp.estimate import moments
+from csdp.estimate.moments import moments
 from oracle import joint_kernel, stationary
 
 COUPLING = [[0.6, 0.3, 0.1], [0.2, 0.7, 0.1], [0.0, 0.4, 0.6]]

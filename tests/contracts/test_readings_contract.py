@@ -274,7 +274,6 @@ def test_what_needs_the_law_of_the_answers_is_refused_in_words():
         lambda: plan.query.evaluate([0, 1], CHAIN.value_table),
         lambda: csdp.audit(plan, samples=1000, seed=1),
         lambda: csdp.attack(plan, [[0.5], [0.5], [0.5]]),
-        lambda: csdp.mse(CHAIN, Mean(of=RANGE), ages=1, epsilon_c=1.0, estimate="posterior"),
     ):
         with pytest.raises(InputError):
             question()

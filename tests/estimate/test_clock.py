@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.estimate.history import model_estimator
-from csdp.estimate.protocol import Observation
-from csdp.estimate.second_order import _by_joint_law, _by_simulation, moments
-from csdp.estimate.single import linear_estimator
+from csdp.estimate.history import linear_estimator, model_estimator
+from csdp.estimate.moments import _by_joint_law, _by_simulation, moments
+from csdp.estimate.result import Observation
 
 DAY, NIGHT = [[0.3, 0.7], [0.1, 0.9]], [[0.9, 0.1], [0.7, 0.3]]
 

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from csdp import Count, CoupledChain, Custom, Family, Histogram, Identity, JointChain, Linear, Max, Mean, Sum
-from csdp.errors import InputError, TooLargeError
-from csdp.estimate import BayesFilter, Moments, moments, mse
-from csdp.estimate.second_order import _by_joint_law, _by_simulation
+from csdp.errors import InputError
+from csdp.estimate import mse
+from csdp.estimate.moments import Moments, _by_joint_law, _by_simulation, moments
 from csdp.query import PerGroup
 from oracle import aged_law, joint_kernel, snapshots
 
@@ -141,13 +141,6 @@ def test_linear_estimate_is_best_and_never_worse_than_no_data(query: object, noi
     assert np.allclose(offset + gain @ result.mean_aged, result.mean_now)
 
 
-def test_aged_values_are_given_for_the_present_only() -> None:
-    with pytest.raises(InputError, match="about='now'"):
-        mse(PAPER, Mean(), ages=1, epsilon_c=1.0, given=[0, 1], estimate="raw", about="then")
-    with pytest.raises(InputError, match="estimate='raw'"):
-        mse(PAPER, Mean(), ages=1, epsilon_c=1.0, given=[0, 1], estimate="linear")
-
-
 def test_fresh_data_without_noise_is_the_answer() -> None:
     offset, gain, error = moments(PAPER, Mean(), ages=(0, 0)).linear_estimate(1e-12)
     assert gain[0, 0] == pytest.approx(1.0)
@@ -158,42 +151,11 @@ def test_fresh_data_without_noise_is_the_answer() -> None:
 class TestError:
     """The error of a release, of estimates from it, and of what cannot be asked."""
 
-    def test_the_filter_is_no_worse_than_the_linear_estimate_and_says_how_sure_it_is(self) -> None:
-        chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
-        filtered = mse(chain, Mean(), ages=1, epsilon_c=1.0, estimate="filter")
-        linear = mse(chain, Mean(), ages=1, epsilon_c=1.0, estimate="linear")
-        assert filtered.interval is not None
-        low, high = filtered.interval
-        assert low < filtered.mse < high == filtered.safe < linear.mse < linear.no_data
-        assert filtered.how == "simulation"
-        assert float(linear) == linear.mse == linear.safe
-
     def test_a_simulated_error_counts_with_its_upper_end(self) -> None:
         error = mse(_ring(26, [[0.98, 0.02], [0.5, 0.5]]), Max(), ages=1, epsilon_c=1.0)
         assert error.how == "simulation"
         assert error.interval is not None
         assert error.interval[0] < error.mse < error.interval[1] == error.safe
-
-    @pytest.mark.parametrize(("chain", "ages"), [(PAPER, (1, 2)), (PAPER, (0, 0))])
-    def test_given_aged_values_against_enumeration(self, chain: CoupledChain, ages: tuple[int, int]) -> None:
-        backward, law = aged_law(chain.kernel(), 2, 2, ages)
-        states = np.array(snapshots(2, 2))
-        aged = states.tolist().index([1, 0])
-        now = np.nan_to_num(backward)[:, aged] * law
-        expected = (now / now.sum()) @ (states.mean(axis=1) - 0.5) ** 2
-        assert mse(chain, Mean(), ages=ages, epsilon_c=1.0, given=[1, 0]).aging == pytest.approx(expected, abs=1e-12)
-
-    def test_independent_marginals_keep_each_law_and_drop_what_ties_them(self) -> None:
-        tied = mse(PAPER, Mean(), ages=(1, 2), epsilon_c=1.0, given=[1, 0])
-        free = mse(PAPER, Mean(), ages=(1, 2), epsilon_c=1.0, given=[1, 0], law="independent-marginals")
-        apart = CoupledChain(np.eye(2), SYMMETRIC)
-        assert tied.aging != pytest.approx(free.aging, rel=1e-3)
-        for ages in ((1, 2), (0, 3)):
-            same = [
-                mse(apart, Mean(), ages=ages, epsilon_c=1.0, given=[1, 0], law=law).aging
-                for law in ("joint", "independent-marginals")
-            ]
-            assert same[0] == pytest.approx(same[1], abs=1e-12)
 
     def test_over_a_family_the_largest(self) -> None:
         slow, fast = (CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.1, 0.4))
@@ -201,70 +163,9 @@ class TestError:
         assert error == mse(fast, Mean(), ages=1, epsilon_c=1.0)
         assert error.mse > mse(slow, Mean(), ages=1, epsilon_c=1.0).mse
 
-    @pytest.mark.parametrize(
-        ("options", "words"),
-        [
-            ({"law": "marginal"}, "law: 'marginal' given; 'joint' or 'independent-marginals'"),
-            ({"law": "independent-marginals"}, "needs given="),
-            ({"estimate": "best"}, "estimate: 'best' given; 'raw', 'linear', 'posterior', 'history' or 'filter'"),
-            ({"estimate": "linear", "given": [1, 1]}, "for estimate='raw'"),
-            ({"estimate": "filter", "ages": (1, 2)}, "one common age"),
-            ({"given": [1]}, "1 values for 2 sequences"),
-            ({"given": [1, 0.5]}, "one of the values that the states carry"),
-        ],
-    )
-    def test_bad_input(self, options: dict[str, object], words: str) -> None:
-        with pytest.raises(InputError, match=words):
-            mse(PAPER, Mean(), **{"ages": 1, "epsilon_c": 1.0, **options})  # type: ignore[arg-type]
-
-    def test_aged_values_that_cannot_occur_together(self) -> None:
-        together = np.zeros((4, 4))
-        together[[0, 1, 2, 3], [0, 0, 3, 3]] = 0.5  # both sequences are always equal
-        together[:, 0] += 0.25
-        together[:, 3] += 0.25
-        chain = JointChain(together, states=2, sequences=2)
-        with pytest.raises(InputError, match="cannot occur together"):
-            mse(chain, Mean(), ages=1, epsilon_c=1.0, given=[1, 0])
-        assert mse(chain, Mean(), ages=1, epsilon_c=1.0, given=[1, 1]).aging > 0
-
-    def test_too_many_joint_states(self) -> None:
-        with pytest.raises(TooLargeError, match=r"2\*\*13 joint states; at most 4,096") as told:
-            mse(_ring(13), Mean(), ages=1, epsilon_c=1.0, given=[0] * 13)
-        assert (told.value.needed, told.value.limit) == (8192, 4096)
-        with pytest.raises(TooLargeError, match=r"filter: 2\*\*13 joint states; at most 4,096. Use estimate='linear'"):
-            mse(_ring(13), Mean(), ages=1, epsilon_c=1.0, estimate="filter")
-
-    @pytest.mark.parametrize("query", [Max(), Identity()], ids=lambda q: q.name)
-    def test_independent_marginals_are_for_sums(self, query: Max | Identity) -> None:
-        joint = JointChain(PAPER.kernel(), states=2, sequences=2)
-        for chain, asked in ((PAPER, Max()), (joint, query)):
-            with pytest.raises(InputError, match="additive queries of a forward CoupledChain"):
-                mse(chain, asked, ages=1, epsilon_c=1.0, given=[1, 1], law="independent-marginals")
-
-
-class TestFilter:
-    @pytest.mark.parametrize(("age", "scale"), [(-1, 1.0), (1, 0.0), (1, float("nan"))])
-    def test_bad_input(self, age: int, scale: float) -> None:
-        with pytest.raises(InputError, match=f"filter: age {age}, scale {scale} given; an age of 0 or more"):
-            BayesFilter(PAPER, Mean(), age=age, scale=scale)
-
-    def test_without_a_release_the_belief_only_moves_on(self) -> None:
-        chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.2, 0.8]])
-        observer = BayesFilter(chain, Mean(), age=2, scale=0.5)
-        state, before, _ = observer.step(observer.init(), [1.5])
-        quiet, after, _ = observer.step(state, None)
-        kernel = chain.kernel()
-        assert quiet.belief == pytest.approx(state.belief @ kernel)
-        assert before[0] == pytest.approx((state.belief @ kernel @ kernel)[1])
-        assert after[0] == pytest.approx((quiet.belief @ kernel @ kernel)[1])
-        assert abs(after[0] - 1 / 3) < abs(before[0] - 1 / 3)  # towards the long run
-
-    def test_a_belief_is_bayes_rule_with_laplace_noise(self) -> None:
-        observer = BayesFilter(PAPER, Mean(), age=1, scale=0.25)
-        state, _, _ = observer.step(observer.init(), [0.9])
-        likelihood = np.exp(-np.abs(np.array(snapshots(2, 2)).mean(axis=1) - 0.9) / 0.25)
-        expected = PAPER.stationary() * likelihood
-        assert state.belief == pytest.approx(expected / expected.sum())
+    def test_an_unknown_estimate_is_refused(self) -> None:
+        with pytest.raises(InputError, match="estimate: 'best' given; one of 'raw', 'linear', 'history'"):
+            mse(PAPER, Mean(), ages=1, epsilon_c=1.0, estimate="best")  # type: ignore[arg-type]
 
 
 def _ring(sequences: int, moves: list[list[float]] = SYMMETRIC) -> CoupledChain:

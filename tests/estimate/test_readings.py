@@ -74,8 +74,6 @@ def test_an_estimate_without_a_band_is_shown_as_one(tmp_path: Path) -> None:
     assert (records[-1].estimate, records[-1].low, records[-1].high) == (last.estimate[0], None, None)
     _, labels = release_figure(records, what="mean").axes[0].get_legend_handles_labels()
     assert "estimate" in labels
-    smooth = csdp.publisher.smooth_releases(plan, releases)
-    assert all(one.level is None and not one.low and one.estimate for one in smooth)
 
 
 def test_a_plan_for_readings_claims_nothing_that_was_not_measured() -> None:

@@ -1,4 +1,4 @@
-"""What the publisher puts out is as far from the present as `mse` predicts: raw, linear estimate, and filter.
+"""What the publisher puts out is as far from the present as `mse` predicts: raw and linear estimate.
 
 Seeds are fixed. Intervals are five standard errors of batch means wide, and the same test must reject the prediction
 for a mechanism with half or twice the noise.
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 import csdp
 from csdp.errors import UnsafeRandomnessWarning
-from csdp.estimate import BayesFilter
 from csdp.query_table import Query
 
 Array = NDArray[np.float64]
@@ -68,23 +67,3 @@ def test_the_publisher_s_error_is_the_predicted_one(
         for wrong in (1.5, 6.0):
             other = csdp.mse(PAIR, query, ages=1, epsilon_c=wrong, estimate=estimate)  # type: ignore[arg-type]
             assert not low <= other.mse <= high, f"{estimate}: cannot tell epsilon_c 3 from {wrong}"
-
-
-def test_the_filter_of_what_was_published_is_as_exact_as_predicted(
-    published: Callable[[Query], tuple[Array, Array, Array]],
-) -> None:
-    plan = csdp.Plan(PAIR, csdp.Mean(), 1, 3.0)
-    raw, linear, truth = published(csdp.Mean())
-    observer = BayesFilter(PAIR, csdp.Mean(), age=1, scale=plan.sensitivity / plan.epsilon_c)
-    state, estimates = observer.init(), np.empty_like(raw)
-    for t, output in enumerate(raw):
-        state, estimates[t], _ = observer.step(state, output)
-    low, high = interval(((estimates - truth) ** 2).sum(axis=1))
-    predicted = csdp.mse(PAIR, csdp.Mean(), ages=1, epsilon_c=3.0, estimate="filter")
-    assert predicted.interval is not None
-    assert predicted.interval[0] <= high
-    assert predicted.interval[1] >= low
-    assert high < interval(((linear - truth) ** 2).sum(axis=1))[1]
-    worse = csdp.mse(PAIR, csdp.Mean(), ages=1, epsilon_c=1.0, estimate="filter")
-    assert worse.interval is not None
-    assert worse.interval[0] > high

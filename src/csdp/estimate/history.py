@@ -22,9 +22,19 @@ import numpy.typing as npt
 from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import Model
 from csdp.errors import InputError
-from csdp.estimate.protocol import LEVEL, Bounds, Estimated, Observation, clip, standard_errors_of, with_band
-from csdp.estimate.result import BY_STATES, About, Error
-from csdp.estimate.second_order import Moments, moments
+from csdp.estimate.moments import Moments, moments
+from csdp.estimate.result import (
+    BY_STATES,
+    LEVEL,
+    About,
+    Bounds,
+    Error,
+    Estimated,
+    Observation,
+    clip,
+    standard_errors_of,
+    with_band,
+)
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import Query
 
@@ -86,7 +96,7 @@ class HistoryEstimator:
 
     @property
     def silent_error(self) -> float:
-        """Squared squared error of guessing the usual value but what is usual, summed over outputs."""
+        """Squared error of guessing the usual value, summed over outputs."""
         return float(self._variance.sum()) if self.no_data is None else self.no_data
 
     def check(self, ages: Sequence[int], outputs: int) -> None:
@@ -146,24 +156,6 @@ class HistoryEstimator:
         expected, moved, drawn = self._solve(read[:-1], values[:-1], noise[:-1], int(read[-1]))
         return np.array(_surprise_of(values[-1] - expected, moved, drawn + noise[-1]))
 
-    def smooth(self, releases: Sequence[Observation]) -> list[Estimated]:
-        """Estimates of the answers at the times that were read, from the releases before and after each.
-
-        As far to both sides as covariances are known. Bands are as wide as for estimates without later releases.
-        """
-        if self.about != "then":
-            raise InputError("smooth: later releases tell about the time of the readings: use an estimator for 'then'")
-        read, values, noise = self._arrays(releases)
-        reach, estimates = (self._blocks.shape[1] - 1) // 2, []
-        for target in read.tolist():
-            near = np.flatnonzero(np.abs(read - target) <= reach)
-            estimate, moved, drawn = self._solve(read[near], values[near], noise[near], target)
-            error = self._standard_error(moved, drawn)
-            estimates.append(
-                with_band(estimate, error, factor=self.factor, bounds=self.bounds, no_data=self.silent_error)
-            )
-        return estimates
-
     def expected(self, noise: float) -> Error:
         """The error with a release at every tick, from as many as it looks back on."""
         back = tuple(range(self.memory - 1, -1, -1))
@@ -176,20 +168,6 @@ class HistoryEstimator:
     def usual_at(self, ticks: npt.ArrayLike) -> Floats:
         """What is usual at some ticks, (n, d)."""
         return np.asarray(self.usual[np.asarray(ticks) % len(self.usual)])
-
-    def estimate(self, tick: int, released: npt.ArrayLike, values: Floats, noise: Floats) -> tuple[Floats, Floats]:
-        """The estimate for one tick and its standard error, each (d,).
-
-        Args:
-            tick: the tick of the newest release.
-            released: the ticks of the last releases, the newest last.
-            values: what was released at them, (n, d).
-            noise: variance of the noise of each of them, (n,).
-        """
-        at = np.asarray(released)[-self.memory :]
-        target = tick - (self.age if self.about == "then" else 0)
-        estimate, moved, drawn = self._solve(at - self.age, values[-at.size :], noise[-at.size :], target)
-        return estimate, self._standard_error(moved, drawn)
 
     def _solve(self, read: Indices, values: Floats, noise: Floats, target: int) -> tuple[Floats, Floats, Floats]:
         """The estimate at a tick from what was read, and the variances of its error: by answers, and by noise."""
@@ -370,3 +348,84 @@ def nearest_covariance(covariance: Floats) -> Floats:
     repaired = np.fft.irfft(spectrum, n=len(circle), axis=0)[: len(covariance)]
     scale = np.divide(covariance[0], repaired[0], out=np.zeros_like(repaired[0]), where=repaired[0] > 0)
     return np.asarray(repaired * scale)
+
+
+# ---- one release ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class LinearEstimator:
+    """The best linear estimate from the newest release: for ages that differ, or a law that changes.
+
+    `known`: moments of what is read and of the answer that is estimated.
+    """
+
+    known: Moments
+    ages: tuple[int, ...]
+    about: About = "now"
+    level: float | None = LEVEL
+    bounds: Bounds | None = None
+    kind: str = "linear"
+    memory: int = 1
+    plan_digest: str | None = None
+
+    def check(self, ages: Sequence[int], outputs: int) -> None:
+        """Refuse releases of other ages, or with another number of outputs."""
+        if tuple(ages) != self.ages:
+            raise InputError("estimator: made for other ages than the plan has; make it for the plan's ages")
+        if outputs != self.known.mean_now.size:
+            size = self.known.mean_now.size
+            raise InputError(f"estimator: made for {size} outputs, but the plan's query has {outputs}")
+
+    def of(self, releases: Sequence[Observation]) -> Estimated:
+        """The estimate from the newest release."""
+        newest = releases[-1]
+        _, gain, error = self._weights(newest.noise)
+        aged, now = (table[newest.tick % len(table)] for table in self.known.usual)
+        return with_band(
+            now + gain @ (np.asarray(newest.values) - aged),
+            error,
+            factor=None if self.level is None else standard_errors_of(self.level),
+            bounds=self.bounds,
+            no_data=float(np.trace(self.known.cov_now)),
+        )
+
+    def usual_at(self, ticks: npt.ArrayLike) -> Floats:
+        """The mean at some ticks, that of their phase under a clock, (n, d)."""
+        usual = self.known.usual[1]
+        return np.asarray(usual[np.atleast_1d(np.asarray(ticks)) % len(usual)])
+
+    @cached_property
+    def _by_noise(self) -> dict[float, tuple[Floats, Floats, Floats]]:
+        return {}
+
+    def _weights(self, noise: float) -> tuple[Floats, Floats, Floats]:
+        """Offset, gain and standard error under noise of a variance, which mostly stays the same."""
+        if noise not in self._by_noise:
+            self._by_noise.clear()
+            self._by_noise[noise] = self.known.linear_estimate(noise)
+        return self._by_noise[noise]
+
+    def expected(self, noise: float) -> Error:
+        """The error of an estimate from one release."""
+        known = self.known
+        value = float((self._weights(noise)[2] ** 2).sum())
+        total = noise * known.mean_now.size
+        how = BY_STATES if self.level is None else known.how
+        return Error(value, known.aging, total, float(np.trace(known.cov_now)), self.kind, how, None, self.about)
+
+
+def linear_estimator(
+    model: Model,
+    query: Query | str,
+    *,
+    ages: Sequence[int],
+    about: About = "now",
+    level: float = LEVEL,
+    bounds: Bounds | None = None,
+) -> LinearEstimator:
+    """The best linear estimate from one release, by the moments of a model; of readings, without a band."""
+    computation = tabulate(query, model)
+    known = moments(model, computation, ages=ages)
+    known = known if about == "now" else known.of_time_read()
+    return LinearEstimator(known, tuple(ages), about, level if computation.of_states else None, bounds)

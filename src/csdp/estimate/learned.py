@@ -19,8 +19,7 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
 from csdp.estimate.history import MEMORY, HistoryEstimator, nearest_covariance
-from csdp.estimate.protocol import LEVEL, Bounds, Estimated, Observation
-from csdp.estimate.result import About, Error, check_about, removed_share
+from csdp.estimate.result import LEVEL, About, Bounds, Error, Estimated, Observation, check_about, removed_share
 from csdp.json_text import parse_json
 
 #: Schema of the files that learned estimators are written to.
@@ -81,10 +80,6 @@ class LearnedEstimator:
         """The estimate from the last releases, the newest last."""
         return self.estimator.of(releases)
 
-    def smooth(self, releases: Sequence[Observation]) -> list[Estimated]:
-        """Estimates of the answers at the times that were read, from the releases before and after each."""
-        return self.estimator.smooth(releases)
-
     def usual_at(self, ticks: npt.ArrayLike) -> Floats:
         """What is usual at some ticks, (n, d)."""
         return self.estimator.usual_at(ticks)
@@ -137,7 +132,7 @@ class LearnedEstimator:
         try:
             inner = content["estimator"]
             bounds = inner["bounds"]
-            check_about(inner["about"], "history")
+            check_about(inner["about"])
             estimator = HistoryEstimator(
                 usual=_finite(inner["usual"], 2),
                 covariance=_finite(inner["covariance"], 2),
@@ -218,7 +213,7 @@ def learn_estimator(
     """
     past = np.asarray(answers, dtype=np.float64)
     past = past[:, None] if past.ndim == 1 else past
-    check_about(about, "history")
+    check_about(about)
     _check_past(past, age, noise, period, level)
     ticks = start + np.arange(len(past))
     split = round(len(past) * _FITTED)

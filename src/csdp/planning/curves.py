@@ -11,9 +11,10 @@ from csdp.accountant import Accountant
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import Leakage
 from csdp.chain import Family, Model, certified_model
-from csdp.estimate import Error, Moments, moments
+from csdp.estimate import Error
 from csdp.estimate.error import error_from_moments
 from csdp.estimate.history import MEMORY, HistoryEstimator, has_history, model_estimator
+from csdp.estimate.moments import Moments, moments
 from csdp.estimate.result import About, Estimate
 from csdp.plan import Plan
 from csdp.planning.calibrate import CLOSE, largest_level

@@ -43,7 +43,7 @@ class PlanFile:
     until: str | int | None = None
 
     def __post_init__(self) -> None:
-        check_about(self.about, "history")
+        check_about(self.about)
         check_estimator(self.plan, self.learned)
         _check_until(self.until)
         if self.discretiser is None:

@@ -197,7 +197,7 @@ class _Search:
     event_limit: float
 
     def __post_init__(self) -> None:
-        check_about(self.about, self.estimate)
+        check_about(self.about)
         if self.about == "then" and (self.max_mse is None or self.budget is None):
             raise InputError(
                 "find_plan: about='then' finds the least delay for both targets; give max_mse (or --max-error), how "

@@ -1,6 +1,6 @@
 """THE GATE: reserve, release, commit, in that order. Nothing is published except through here."""
 
-from csdp.publisher.estimates import learn_from_past, plan_estimator, smooth_releases
+from csdp.publisher.estimates import learn_from_past, plan_estimator
 from csdp.publisher.gate import Publisher
 from csdp.publisher.release import Batch, Release, Skipped
 from csdp.publisher.sources import AgedSource, PanelSource
@@ -18,5 +18,4 @@ __all__ = [
     "learn_from_past",
     "look_ahead",
     "plan_estimator",
-    "smooth_releases",
 ]

@@ -28,13 +28,11 @@ from csdp.estimate import (
     model_estimator,
 )
 from csdp.estimate.history import has_history
-from csdp.estimate.protocol import LEVEL, Smoother
-from csdp.estimate.result import About, check_about
+from csdp.estimate.result import LEVEL, About, check_about
 from csdp.fran import Output
 from csdp.ledger import Ledger, Published, Reserved
 from csdp.panel import Panel
 from csdp.plan import Plan
-from csdp.publisher.release import Release
 from csdp.publisher.sources import published_bounds, true_answers
 
 #: Outputs up to which a release carries an estimate.
@@ -47,9 +45,9 @@ _BUILT_IN = (HistoryEstimator, LearnedEstimator, LinearEstimator)
 def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) -> Estimator | None:
     """The estimator that a publisher uses where none is given: from the last releases, by the moments of the model.
 
-    From the newest release alone where ages differ or the law of the start is given; None where the moments are
-    unknown, or the outputs too many. Of readings the model has only the values of their states: estimates then have no
-    standard error and no band (`learn_from_past` gives them both).
+    From the newest release alone if ages differ; None if the moments are unknown or the outputs too many. Of readings
+    the model has only the values of their states: estimates then have no standard error and no band
+    (`learn_from_past` gives them both).
 
     Args:
         plan: what is published.
@@ -62,7 +60,7 @@ def plan_estimator(plan: Plan, *, about: About = "now", level: float = LEVEL) ->
     >>> estimator.kind, estimator.expected(plan.noise_variance).in_words
     ('history', 'removes 35.4 % of the squared error of guessing the usual value')
     """
-    check_about(about, "history")
+    check_about(about)
     return _estimator_by_model(plan, plan.model, about, level)
 
 
@@ -131,7 +129,7 @@ def check_estimator(plan: Plan, estimator: Estimator | None) -> None:
             "with the methods of csdp.estimate.Estimator"
         )
     estimator.check(plan.ages, len(plan.query.outputs))
-    check_about(estimator.about, "history")
+    check_about(estimator.about)
     own = getattr(estimator, "plan_digest", None)
     if own != plan.digest and (own is not None or isinstance(estimator, _BUILT_IN)):
         made = "no plan" if own is None else f"the plan {str(own)[:12]}"
@@ -140,43 +138,6 @@ def check_estimator(plan: Plan, estimator: Estimator | None) -> None:
             "would be those of other numbers. Make it for this plan with csdp.learn_from_past(plan, past) (--past) or "
             "csdp.plan_estimator(plan), or leave it out"
         )
-
-
-def smooth_releases(plan: Plan, releases: Sequence[Release], *, estimator: Estimator | None = None) -> list[Release]:
-    """The same releases with estimates about the times that were read, each from those before and after it.
-
-    Post-processing of published numbers: it costs no privacy, and no ledger is touched. What was published with a
-    release used only those before it; once later ones are out, they say more of the time that it read.
-
-    Args:
-        plan: what was published, of one common age.
-        releases: in order of ticks, as a Publisher gives them or a ledger has them.
-        estimator: one for about="then" (`learn_from_past`); by default by the model.
-
-    >>> from csdp import CoupledChain, Mean
-    >>> plan = Plan(CoupledChain([[1.0]], [[0.95, 0.05], [0.05, 0.95]]), Mean(), ages=0, epsilon_c=1.0)
-    >>> given = [Release(t, (y,), (), (), 0, 0, 0.5, noise=2.0) for t, y in enumerate((0.0, 3.0, 1.0, 2.0))]
-    >>> [round(release.estimate[0], 2) for release in smooth_releases(plan, given)]
-    [0.77, 0.82, 0.82, 0.82]
-    """
-    chosen = plan_estimator(plan, about="then") if estimator is None else estimator
-    check_estimator(plan, chosen)
-    if not isinstance(chosen, Smoother) or chosen.about != "then":
-        raise InputError("smooth: needs an estimator from several releases, made for about='then'")
-    seen = [
-        Observation(
-            one.tick,
-            one.values,
-            plan.max_age,
-            plan.at_tick(one.tick).noise_variance if one.noise is None else one.noise,
-            one.stale,
-        )
-        for one in releases
-    ]
-    return [
-        replace(one, **vars(estimated), level=chosen.level, about="then")
-        for one, estimated in zip(releases, chosen.smooth(seen), strict=True)
-    ]
 
 
 def _default_period(plan: Plan, past: Panel) -> int | None:
@@ -292,7 +253,7 @@ def _with_estimate(estimator: Estimator, last: Sequence[Observation], output: Ou
         level = None if estimator.level is None else float(estimator.level)
         no_data = None if estimated.no_data is None else float(estimated.no_data)
         about = estimator.about
-        check_about(about, "history")
+        check_about(about)
     except Exception as error:  # whoever wrote it: the tick is charged, and its values are published without
         name = type(error).__name__
         warnings.warn(f"no estimate of tick {last[-1].tick}: the estimator failed ({name})", CsdpWarning, stacklevel=2)

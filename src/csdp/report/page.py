@@ -16,7 +16,7 @@ from csdp.bounds.result import as_text, chance, in_words, with_chance
 from csdp.chain.views import has_long_run
 from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
-from csdp.estimate.second_order import moments
+from csdp.estimate.moments import moments
 from csdp.ledger import Ledger
 from csdp.ledger.records import TickGrid
 from csdp.panel import Panel, Readings

@@ -13,8 +13,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from csdp.errors import CsdpError, LedgerConflictError, LedgerHeldError
-from csdp.estimate.protocol import TellsUsual
-from csdp.estimate.result import about_words
+from csdp.estimate.result import TellsUsual, about_words
 from csdp.ledger import Entry, Ledger, Published
 from csdp.panel.readings import arrange_names
 from csdp.plan import Plan

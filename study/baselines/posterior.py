@@ -1,105 +1,21 @@
-"""Estimates from one release: the best linear one from the moments of a model, and the posterior mean."""
+"""The posterior mean given one release: no estimate from it has a smaller mean squared error."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp.aging import AgedLaw
 from csdp.arrays import Floats
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
-from csdp.estimate.protocol import LEVEL, Bounds, Estimated, Observation, standard_errors_of, with_band
-from csdp.estimate.result import BY_STATES, About, Error
-from csdp.estimate.second_order import Moments, moments
 from csdp.query import tabulate
 from csdp.query_table import FoldTable, Query, all_snapshots
 
 #: Points of the lattice between the least and the largest answer up to which outputs are listed.
 LARGEST_RANGE = 1_000_000
-
-
-@dataclass(frozen=True, eq=False)
-class LinearEstimator:
-    """The best linear estimate from the newest release: for ages that differ, or a law that changes.
-
-    `known`: moments of what is read and of the answer that is estimated.
-    """
-
-    known: Moments
-    ages: tuple[int, ...]
-    about: About = "now"
-    level: float | None = LEVEL
-    bounds: Bounds | None = None
-    kind: str = "linear"
-    memory: int = 1
-    plan_digest: str | None = None
-
-    def check(self, ages: Sequence[int], outputs: int) -> None:
-        """Refuse releases of other ages, or with another number of outputs."""
-        if tuple(ages) != self.ages:
-            raise InputError("estimator: made for other ages than the plan has; make it for the plan's ages")
-        if outputs != self.known.mean_now.size:
-            size = self.known.mean_now.size
-            raise InputError(f"estimator: made for {size} outputs, but the plan's query has {outputs}")
-
-    def of(self, releases: Sequence[Observation]) -> Estimated:
-        """The estimate from the newest release."""
-        newest = releases[-1]
-        _, gain, error = self._weights(newest.noise)
-        aged, now = (table[newest.tick % len(table)] for table in self.known.usual)
-        return with_band(
-            now + gain @ (np.asarray(newest.values) - aged),
-            error,
-            factor=None if self.level is None else standard_errors_of(self.level),
-            bounds=self.bounds,
-            no_data=float(np.trace(self.known.cov_now)),
-        )
-
-    def usual_at(self, ticks: npt.ArrayLike) -> Floats:
-        """The mean at some ticks, that of their phase under a clock, (n, d)."""
-        usual = self.known.usual[1]
-        return np.asarray(usual[np.atleast_1d(np.asarray(ticks)) % len(usual)])
-
-    @cached_property
-    def _by_noise(self) -> dict[float, tuple[Floats, Floats, Floats]]:
-        return {}
-
-    def _weights(self, noise: float) -> tuple[Floats, Floats, Floats]:
-        """Offset, gain and standard error under noise of a variance, which mostly stays the same."""
-        if noise not in self._by_noise:
-            self._by_noise.clear()
-            self._by_noise[noise] = self.known.linear_estimate(noise)
-        return self._by_noise[noise]
-
-    def expected(self, noise: float) -> Error:
-        """The error of an estimate from one release."""
-        known = self.known
-        value = float((self._weights(noise)[2] ** 2).sum())
-        total = noise * known.mean_now.size
-        how = BY_STATES if self.level is None else known.how
-        return Error(value, known.aging, total, float(np.trace(known.cov_now)), self.kind, how, None, self.about)
-
-
-def linear_estimator(
-    model: Model,
-    query: Query | str,
-    *,
-    ages: Sequence[int],
-    about: About = "now",
-    level: float = LEVEL,
-    bounds: Bounds | None = None,
-) -> LinearEstimator:
-    """The best linear estimate from one release, by the moments of a model; of readings, without a band."""
-    computation = tabulate(query, model)
-    known = moments(model, computation, ages=ages)
-    known = known if about == "now" else known.of_time_read()
-    return LinearEstimator(known, tuple(ages), about, level if computation.of_states else None, bounds)
 
 
 class PosteriorMean:
