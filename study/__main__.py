@@ -50,6 +50,7 @@ def main(arguments: list[str] | None = None) -> None:
                 save_figure(drawn, options.out / f"{name}.{kind}")
     page = results.markdown()
     (options.out / "reproduction.md").write_text(page, encoding="utf-8")
+    (options.out / "beyond.md").write_text(results.beyond(), encoding="utf-8")
     (options.out / "reproduction.json").write_text(results.to_json(), encoding="utf-8")
     if options.docs is not None:
         options.docs.write_text(page, encoding="utf-8")

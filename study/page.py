@@ -25,9 +25,8 @@ CHAPTERS = (
 
 _HEAD = """# Reproduction
 
-Every figure, number and claim of the paper, recomputed. This page is written by `python -m study`; a test writes it
-again and compares. `make reproduce` also draws the figures, into `study-out/`: the paper's own, by what they show
-(model, mechanism, leakage, utility, comparison), its theorems (bounds), and what it leaves open.
+Every figure, number and claim of the paper, recomputed by `make reproduce`, which also draws the figures and answers what
+the paper leaves open (`study-out/beyond.md`). A test writes this page again and compares.
 
 - **paper**: its number, or what it says. Claims are in our words.
 - **its formula gives**: what comes out when the printed formula is evaluated in the stated set-up (two binary
@@ -77,10 +76,12 @@ class Results:
             if claims:
                 parts.append(f"## {chapter(name).title}\n\n`study/{name}.py`\n")
                 parts.append(_table(("claim", "paper", "its formula gives", "exactly true", "verdict"), _rows(claims)))
-        parts.append("## Beyond the paper\n")
-        rows = [(f.question, f.answer, f.note) for findings in self.findings.values() for f in findings]
-        parts.append(_table(("question", "answer", "beside it"), rows))
         return "\n".join(parts)
+
+    def beyond(self) -> str:
+        """What the paper leaves open, as a page of its own."""
+        rows = [(f.question, f.answer, f.note) for findings in self.findings.values() for f in findings]
+        return "# Beyond the paper\n\n" + _table(("question", "answer", "beside it"), rows)
 
     def to_json(self) -> str:
         """The same as data."""

@@ -220,7 +220,7 @@ class ExpiringRelease(StrategyRelease):
         """Certified leakage of the present, windows without end, on answers of an age.
 
         By the accountant: long ago every record costs the last of the losses, the newest ones what they have cost so
-        far. It is the rule of noise on every answer with those levels (docs/baselines.md).
+        far. It is the rule of noise on every answer with those levels (`study.baselines.continual`).
         """
         accountant = Accountant(Plan(self.chain, self.query, age, self.losses[-1]))
         state = accountant.long_run()
