@@ -143,7 +143,7 @@ def test_a_custom_query_is_recorded_but_not_written() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"chain": "chain"}, "CoupledChain, JointChain or Family"),
+        ({"chain": "chain"}, "a model or a Family"),
         ({"query": "average"}, r"query: 'average' given; use mean"),
         ({"schedule": Schedule((0.5, 2.0))}, "level 2 is above epsilon_c 1 of the plan"),
         ({"ages": -1}, "age"),

@@ -100,15 +100,6 @@ def test_the_coupling_of_many_sequences_is_sparse():
     assert (chain.coupling != coupling).nnz == 0
 
 
-def test_no_dense_table_for_a_large_sparse_coupling():
-    s = 30_000
-    coupling = csr_array((np.ones(s), (np.arange(s), (np.arange(s) + 1) % s)), shape=(s, s))
-    chain = csdp.CoupledChain(coupling, FLIP)
-    assert chain.transition_table[0].shape == (1, 2, 2)
-    assert chain.edges == s
-    assert repr(chain).startswith("CoupledChain(30000 sequences, 2 states, 30000 couplings, digest ")
-
-
 def test_rounding_in_rows_is_scaled_away():
     third = [0.3333333333, 0.3333333333, 0.3333333334]
     chain = csdp.CoupledChain([[1.0]], [third] * 3)
@@ -148,13 +139,6 @@ def test_values_off_the_lattice_move_by_little():
     assert again == chain
 
 
-def test_values_per_sequence():
-    chain = sample(values=[[0, 1], [5, 7]])
-    assert chain.value_table.tolist() == [[0, 1], [5, 7]]
-    assert sample(values=[0, 2]).value_table.tolist() == [[0, 2], [0, 2]]
-    assert sample().value_table.shape == (2, 2)
-
-
 # ---------------------------------------------------------------- refusals
 
 
@@ -165,12 +149,9 @@ def test_values_per_sequence():
         ([[0.75, 0.5], [0.25, 0.5]], r"coupling: row 0 sums to 1.25; .* here the columns do: .* pass its transpose"),
         ([[1.5, -0.5], [0.5, 0.5]], r"coupling: negative probability -0.5 at \(0, 1\); probabilities lie in \[0, 1\]"),
         ([[math.nan, 1.0], [0.5, 0.5]], r"coupling: missing or infinite numbers given"),
-        ([[math.inf, 1.0], [0.5, 0.5]], r"coupling: missing or infinite numbers given"),
         ([[0.5, 0.5]], r"coupling: shape \(1, 2\) given; a square matrix \(s, s\) expected"),
-        ([], r"coupling: shape \(0,\) given; a square matrix"),
         ([1.0], r"coupling: shape \(1,\) given; a square matrix"),
         ([[1.0], [0.5, 0.5]], r"coupling: .*cells that are not numeric"),
-        ("abc", r"coupling: .*cells that are not numeric"),
         (
             csr_array([[0.7, 0.2], [0.5, 0.5]]),
             r"coupling: row 0 sums to 0.9; the weights of one sequence must sum to 1",
@@ -178,14 +159,10 @@ def test_values_per_sequence():
         (csr_array([[1.5, -0.5], [0.5, 0.5]]), r"coupling: negative weight -0.5; weights lie in \[0, 1\]"),
         (csr_array([[math.nan, 1.0], [0.5, 0.5]]), r"coupling: missing or infinite numbers given"),
         (csr_array([[0.5, 0.5]]), r"coupling: shape \(1, 2\) given; a square matrix"),
-        ({}, r"coupling: no edges given; every sequence needs whom to follow, itself at least"),
-        ({(0, 0): 0.9}, r"coupling: row 0 sums to 0.9"),
+        ({}, r"coupling: no edges given; every sequence must follow at least one"),
         ({(0, 1): 1.0}, r"coupling: row 1 sums to 0; the weights of one sequence must sum to 1"),
         ({(0, -1): 1.0}, r"coupling: keys must be pairs \(target, source\) of sequence numbers from 0"),
-        ({(0, 0.5): 1.0}, r"coupling: keys must be pairs"),
-        ({0: 1.0}, r"coupling: keys must be pairs"),
         ({(0, 0, 0): 1.0}, r"coupling: keys must be pairs"),
-        ({(0, 0): math.nan}, r"coupling: missing or infinite numbers given"),
     ],
 )
 def test_bad_couplings(coupling, message):
@@ -205,22 +182,17 @@ def test_bad_couplings(coupling, message):
             r"pass its transpose",
         ),
         ([[1.2, -0.2], [0.3, 0.7]], r"transitions: negative probability -0.2 at \(0, 1\)"),
-        ([[0.3, 0.7], [-0.2, 1.2]], r"transitions: negative probability -0.2 at \(1, 0\)"),
         ([[math.nan, 1], [0.3, 0.7]], r"transitions: missing or infinite numbers given"),
         ([[0.7, 0.3]], r"transitions: shape \(1, 2\) given; \(m, m\) with m >= 2, \(s, s, m, m\) with s = 2"),
-        ([[1.0]], r"transitions: shape \(1, 1\) given; \(m, m\) with m >= 2"),
         (0.5, r"transitions: shape \(\) given"),
-        ([0.5, 0.5], r"transitions: shape \(2,\) given"),
         (
             np.ones((3, 3, 2, 2)) / 2,
             r"transitions: shape \(3, 3, 2, 2\) given; \(2, 2, m, m\) expected for 2 sequences",
         ),
         ([FLIP, FLIP, FLIP], r"transitions: 3 matrices given for 4 coupled pairs"),
-        (np.ones((1, 2, 2, 2, 2)) / 2, r"transitions: shape \(1, 2, 2, 2, 2\) given"),
         ([[FLIP, FLIP], [FLIP, [[0.7, 0.3], [0.2, 0.7]]]], r"transitions: row 1 of matrix \(1, 1\) sums to 0.9"),
         ({(0, 0): FLIP}, r"transitions: none given for the coupled pair \(0, 1\)"),
         ([[0.7, 0.3], [1.0]], r"transitions: .*cells that are not numeric"),
-        ([["a", "b"], ["c", "d"]], r"transitions: .*cells that are not numeric"),
     ],
 )
 def test_bad_transitions(transitions, message):
@@ -238,7 +210,6 @@ def test_bad_transitions(transitions, message):
         ({"values": [[0, 1]]}, r"values: shape \(1, 2\) given"),
         ({"values": [3, 3]}, r"values: all states carry the same value; at least two must differ"),
         ({"values": [0, math.nan]}, r"values: missing or infinite numbers given"),
-        ({"values": [0, math.inf]}, r"values: missing or infinite numbers given"),
         ({"values": ["low", "high"]}, r"values: .*cells that are not numeric"),
         ({"names": ["a"]}, r"names: 1 given for 2 sequences; give one each"),
         ({"names": ["a", "a"]}, r"names: 'a' appears twice; names must be distinct"),
@@ -257,11 +228,9 @@ def test_bad_values_and_names(more, message):
         (np.eye(4) * 0.9, (2, 2), r"kernel: row 0 sums to 0.9"),
         (np.array([[0.9, 0.3], [0.1, 0.7]]), (2, 1), r"kernel: row 0 sums to 1.2; .* pass its transpose"),
         (np.eye(3), (2, 2), r"kernel: shape \(3, 3\) given; \(4, 4\) = 2\*\*2 expected"),
-        (np.ones(4), (2, 2), r"kernel: shape \(4,\) given"),
         ([[math.nan] * 2] * 2, (2, 1), r"kernel: missing or infinite numbers given"),
         ([[2.0, -1.0], [0.5, 0.5]], (2, 1), r"kernel: negative probability -1 at \(0, 1\)"),
         ([[1.0]], (1, 1), r"states=1, sequences=1 given; at least 2 states and 1 sequence"),
-        ([[1.0]], (2, 0), r"states=2, sequences=0 given; at least 2 states and 1 sequence"),
     ],
 )
 def test_bad_kernels(kernel, sizes, message):
@@ -278,14 +247,12 @@ def test_a_joint_kernel_that_is_too_large():
     ("members", "message"),
     [
         ([], "Family: no models given; give at least one"),
-        ([1], "Family: int given; members are CoupledChain or JointChain"),
+        ([1], "Family: int given; members are models"),
         (
             [sample(), csdp.CoupledChain([[1.0]], FLIP)],
             "Family: members must agree in sequences, states, names and values",
         ),
         ([sample(), sample(names=["a", "b"])], "Family: members must agree"),
-        ([sample(), sample(values=[0, 2])], "Family: members must agree"),
-        ([sample(), csdp.CoupledChain(PAIR, THREE)], "Family: members must agree"),
     ],
 )
 def test_bad_families(members, message):
@@ -303,18 +270,13 @@ def test_bad_families(members, message):
             '{"schema": "csdp/coupled-chain/2"}',
             r"schema 'csdp/coupled-chain/2' given; this version reads",
         ),
-        (csdp.CoupledChain, '{"schema": null}', r"schema None given"),
         (csdp.CoupledChain, "{}", r"chain: the JSON lacks or garbles 'edges'; write it with CoupledChain.to_json"),
-        (csdp.CoupledChain, '{"coupling": [[1]]}', r"chain: the JSON lacks or garbles 'transitions'"),
-        (csdp.CoupledChain, '{"edges": [[0, 0, 1.0]], "transitions": []}', r"chain: the JSON lacks or garbles"),
         (csdp.CoupledChain, '{"edges": [[0, 0, 1.0, 5]], "transitions": []}', r"chain: the JSON lacks or garbles"),
         (csdp.CoupledChain, '{"edges": [["a", 0, 1.0, 0]], "transitions": [[[1, 0], [0, 1]]]}', r"lacks or garbles"),
-        (csdp.CoupledChain, '{"edges": 3, "transitions": []}', r"chain: the JSON lacks or garbles"),
         (csdp.CoupledChain, '{"coupling": [[0.9]], "transitions": [[1, 0], [0, 1]]}', r"coupling: row 0 sums to 0.9"),
         (csdp.JointChain, "{}", r"chain: the JSON lacks or garbles 'kernel'; write it with JointChain.to_json"),
         (csdp.JointChain, '{"kernel": [[1]], "states": "two", "sequences": 1}', r"chain: the JSON lacks or garbles"),
         (csdp.JointChain, '{"schema": "csdp/coupled-chain/1"}', r"this version reads 'csdp/joint-chain/1'"),
-        (csdp.JointChain, "nonsense", r"chain: not JSON"),
     ],
 )
 def test_bad_json(kind, text, message):
@@ -365,10 +327,8 @@ def test_copies_are_equal(name, copied):
 
 
 def test_a_pickled_subchain_keeps_the_lattice_of_the_whole():
-    chain = csdp.CoupledChain(np.eye(2), FLIP, values=[[0, 0.25], [0, 8]])
-    part = chain.subchain([1])
-    assert part.unit == chain.unit == 0.25
-    assert pickle.loads(pickle.dumps(part)).unit == 0.25
+    part = csdp.CoupledChain(np.eye(2), FLIP, values=[[0, 0.25], [0, 8]]).subchain([1])
+    assert pickle.loads(pickle.dumps(part)).unit == part.unit == 0.25
 
 
 def test_different_content_differs():
@@ -387,25 +347,6 @@ def test_different_content_differs():
     joint = csdp.JointChain(base.kernel(), states=2, sequences=2)
     assert joint != base
     assert len({base, sample(), joint}) == 2
-
-
-def test_a_model_of_ones_own_gives_its_whole_law():
-    """What is left out would be answered by nothing: such a model cannot be made."""
-    from csdp.chain import Model
-
-    own = {
-        "own_step",
-        "is_positive",
-        "digest",
-        "components",
-        "distinct_components",
-        "subchain",
-        "marginals",
-        "from_dict",
-    }
-    assert Model.__abstractmethods__ == own | {"_law_content", "_own_kernel", "advance"}
-    with pytest.raises(TypeError, match="abstract"):
-        type("Half", (Model,), {"schema": "half/1"})()
 
 
 def test_chains_are_frozen():
@@ -451,13 +392,6 @@ def test_a_chain_does_not_share_memory_with_what_it_was_made_from():
     fresh = csdp.CoupledChain(PAIR, FLIP)
     assert chain == fresh
     assert (chain.kernel().tolist(), joint.kernel().tolist()) == before
-
-
-def test_names():
-    assert sample().names == ("x1", "x2")
-    assert sample(names=("a", "b")).names == ("a", "b")
-    assert repr(csdp.CoupledChain([[1.0]], FLIP)).startswith("CoupledChain(1 sequence, 2 states, 1 coupling, digest ")
-    assert repr(MODELS["joint"]).startswith("JointChain(2 sequences, 2 states, digest ")
 
 
 # ---------------------------------------------------------------- families

@@ -147,9 +147,9 @@ def test_memory_fades():
 
 
 def test_it_tells_about_the_data():
-    with pytest.warns(PrivacyLeakWarning, match="tells about the readings"):
+    with pytest.warns(PrivacyLeakWarning, match="reveals something about the readings"):
         csdp.fitting.drift.DriftCheck(PAIR)
-    with pytest.warns(PrivacyLeakWarning, match="tells about the readings"):
+    with pytest.warns(PrivacyLeakWarning, match="reveals something about the readings"):
         csdp.drift(PAIR, np.zeros((9, 2), int))
 
 

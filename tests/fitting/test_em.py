@@ -203,7 +203,7 @@ def test_progress_is_told():
         ensemble=2,
         progress=lambda *a: seen.append(a),
     )
-    assert {what for what, _, _ in seen} == {"choosing whom to follow", "fitting", "ensemble"}
+    assert {what for what, _, _ in seen} == {"choosing neighbours", "fitting", "ensemble"}
     assert seen[-1] == ("ensemble", 2, 2)
 
 

@@ -99,7 +99,7 @@ def test_frames_that_are_not_states():
         (pl.DataFrame({"a": [0.5, 1.5]}), "'a' holds Float64"),
         (pd.DataFrame({"a": ["x", "y"]}), "'a' holds String"),
         (pd.DataFrame({"a": pd.Categorical(["x", "y"])}), "'a' holds Categorical"),
-        (pl.DataFrame({"time": [0, 1], "a": [0, 1]}), "'time' is no sequence"),
+        (pl.DataFrame({"time": [0, 1], "a": [0, 1]}), "'time' is not a sequence"),
         (pl.DataFrame(), "without columns"),
     ):
         with pytest.raises(InputError, match=told):

@@ -7,7 +7,7 @@ import pytest
 
 import csdp
 from csdp.accountant import Accountant
-from csdp.chain.influence_family import influence_limits
+from csdp.chain.family import influence_limits
 from csdp.fitting.graph import graph_of_pairs
 from csdp.fitting.limits import _SupportFunction, confidence_limits, first_part
 from csdp.fitting.sample import read_sample

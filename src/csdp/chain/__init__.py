@@ -3,19 +3,10 @@
 from csdp.chain.coupled import CoupledChain, is_backward, is_forward
 from csdp.chain.environment import EnvironmentChain
 from csdp.chain.evidence import Evidence, Verdict, worst_verdict
-from csdp.chain.family import (
-    UNPAID_FIT,
-    Family,
-    FitRecord,
-    certified_model,
-    fits_epsilon,
-    join_fits,
-    private_fits,
-    recorded_fits,
-)
-from csdp.chain.influence_family import InfluenceFamily, is_influence_family
+from csdp.chain.family import Family, InfluenceFamily, certified_model, is_influence_family
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
+from csdp.chain.record import UNPAID_FIT, FitRecord, fits_epsilon, join_fits, private_fits, recorded_fits
 
 __all__ = [
     "UNPAID_FIT",

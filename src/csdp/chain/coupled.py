@@ -49,7 +49,7 @@ class CoupledChain(Model):
             (edges, m, m) in row-major order of the edges; for a dict also {(j, k): matrix}.
         values: numbers that the states carry, (m,) or (s, m); default 0..m-1. Put on a power-of-two lattice.
         names: one per sequence; default x1, x2, ...
-        direction: "forward", or "backward" where coupling and transitions lead from the present into the past.
+        direction: "forward", or "backward" if coupling and transitions lead from the present into the past.
 
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> chain
@@ -100,7 +100,7 @@ class CoupledChain(Model):
 
     @property
     def transitions(self) -> Floats:
-        """The transition matrices that were given: one (m, m) where all edges share it, else (edges, m, m).
+        """The transition matrices that were given: one (m, m) if all edges share it, else (edges, m, m).
 
         The edges are those couplings that are not zero, in row-major order (`edge_targets`, `edge_sources`).
 
@@ -185,7 +185,7 @@ class CoupledChain(Model):
     def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
         """One component of each kind with the number of its copies.
 
-        Two components are of one kind where couplings, transitions and the labels of their sequences agree in order.
+        Two components are of one kind if couplings, transitions and the labels of their sequences agree in order.
         """
         components = self._components
         if len(components) == 1:
@@ -417,7 +417,7 @@ def _read_coupling(coupling: Any) -> tuple[Indices, Indices, Floats]:
 
     if isinstance(coupling, Mapping):
         if not coupling:
-            raise InputError("coupling: no edges given; every sequence needs whom to follow, itself at least")
+            raise InputError("coupling: no edges given; every sequence must follow at least one, such as itself")
         pairs = np.array(list(coupling.keys()))
         weights = check.floats("coupling", list(coupling.values()))
         if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer) or (pairs < 0).any():

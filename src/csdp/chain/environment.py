@@ -29,7 +29,7 @@ from csdp.errors import InputError, TooLargeError
 
 #: How the environment of a tick becomes known: by the clock, not at all, or (for certificates) as a given path.
 EnvironmentKind = Literal["clock", "hidden", "given"]
-#: Ticks that a simulation lets pass before it counts, where the long-run law is too large to draw from.
+#: Ticks that a simulation lets pass before it counts, if the long-run law is too large to draw from.
 _BURN_IN = 200
 _NOT_PROTECTED = (
     "Facts about the environment itself (a storm, a strike) are not protected: the numbers for the present hold given "
@@ -245,7 +245,7 @@ class EnvironmentChain(Model):
         return freeze(law), error
 
     def refuse_large_joint(self) -> None:
-        """TooLargeError where the law of (environment, snapshot) has too many entries to be made."""
+        """TooLargeError if the law of (environment, snapshot) has too many entries to be made."""
         self._hidden()
         count, size = len(self.environments), joint_states(self.sequences, self.states)
         if count * size > MAX_STATES:

@@ -1,24 +1,33 @@
-"""What a fit leaves with a chain: the family of plausible chains, the record of the fit, and what it cost."""
+"""Models that might be true: a Family of some, and an InfluenceFamily of all processes within limits."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
-from fractions import Fraction
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeGuard
 
-from csdp.chain.coupled import is_backward
-from csdp.chain.files import model_from_dict
-from csdp.chain.influence_family import InfluenceFamily
-from csdp.chain.model import Model
-from csdp.errors import InputError
+import numpy as np
+import numpy.typing as npt
+
+from csdp import check
+from csdp.arrays import Floats, Indices, freeze
+from csdp.chain.coupled import CoupledChain, is_backward
+from csdp.chain.evidence import Evidence
+from csdp.chain.model import Direction, Model, States
+from csdp.chain.stationary import connected_parts
+from csdp.chain.steps import Step
+from csdp.errors import InputError, TooLargeError
+
+if TYPE_CHECKING:
+    from csdp.chain.record import FitRecord
 
 #: What the members of a family have in common, written once.
-_SHARED = ("values", "names")
+_SHARED: Final = ("values", "names")
+#: States of a sequence that are handled: all sets of them are searched.
+FAMILY_STATES = 8
+#: Rounding by which a point estimate may lie outside of its limits.
+_ROUNDING = 1e-9
 
 
 class Family:
@@ -37,7 +46,7 @@ class Family:
             raise InputError("Family: no models given; give at least one")
         for member in self._members:
             if not isinstance(member, Model):
-                raise InputError(f"Family: {type(member).__name__} given; members are CoupledChain or JointChain")
+                raise InputError(f"Family: {type(member).__name__} given; members are models")
         first = self._members[0]
         shape = first.sequences, first.states, first.names
         for member in self._members[1:]:
@@ -52,7 +61,7 @@ class Family:
 
     @property
     def plausible(self) -> Family:
-        """The family itself, or where members carry families of their own, one of all their members."""
+        """The family itself, or one of all members of the families that its members carry."""
         if all(member.family is None for member in self):
             return self
         return Family(each for member in self for each in member.plausible.members)
@@ -97,6 +106,8 @@ class Family:
 
 def family_of_point(point: Model, content: Any, shared: Mapping[str, Any]) -> Family | InfluenceFamily:
     """The family of a chain from `beside_point`; `shared` is what all members have in common."""
+    from csdp.chain.files import model_from_dict
+
     if isinstance(content, Mapping):
         if not is_backward(point) or content.get("schema") != InfluenceFamily.schema:
             raise InputError(f"chain: family of schema {content.get('schema')!r}; {InfluenceFamily.schema!r} is read")
@@ -105,7 +116,7 @@ def family_of_point(point: Model, content: Any, shared: Mapping[str, Any]) -> Fa
 
 
 def certified_model(model: Model | Family) -> Model | Family:
-    """What certificates of a model rest on: its family where a fit left several chains possible, else the model.
+    """What certificates of a model rest on: its family if a fit left several chains possible, else the model.
 
     Model error is the first thing an attacker would use, so the leakage of a fitted chain is the largest over the
     chains that its data leaves possible. `model.without_family()` is the point estimate, for comparison.
@@ -118,193 +129,303 @@ def certified_model(model: Model | Family) -> Model | Family:
     True
     """
     if not isinstance(model, Model | Family):  # a caller without types
-        raise InputError(f"chain: {type(model).__name__} given; CoupledChain, JointChain or Family expected")
+        raise InputError(f"chain: {type(model).__name__} given; a model or a Family expected")
     return model.plausible
 
 
-@dataclass(frozen=True)
-class FitRecord:
-    """How a chain was fitted: the settings, the result, and warnings.
+class InfluenceFamily(Model):
+    """Every process on a graph whose previous states are independent given the present, within limits.
 
-    `observations` counts the transitions that were used, over all sequences; `log_likelihood` is theirs under the
-    chain (None where only noised counts were seen). `path` is the objective after each iteration, summed over the
-    sequences: the log-likelihood plus the smoothing's share, which EM never lowers. `neighbours` is the largest
-    number of other sequences that one may follow, `screened` whether they were chosen from the data. `parameters`
-    counts the free numbers of the model. `confidence` is that of the limits of a
-    family at once (`ensemble_method` "limits", no further chains). `environment` says where the environment comes from
-    (clock, hidden), `environments` how many there are, `shrinkage` how many transitions of the common chain
-    each of them got; `gains` are (chain, nats per tick that it gained over independent chains on readings that were set
-    aside, standard error) for every chain that was compared. `readings_check` says what the readings behind the states
-    showed (`check_readings`; None where they were not public or not given), `finer_states` how many states were
-    proposed instead. `step` is the time from one tick to the next in seconds, where the readings had timestamps: a
-    publisher whose ticks are of another length is refused. A record of a private fit holds nothing else but what the
-    noised counts gave.
+    With rho_k(c | x) the probability that the previous state of k is c given the present snapshot x, a process is a
+    member if at every tick, for all edges from i to k, states a and b of i and all states of the others,
 
-    >>> FitRecord(method="em", observations=99, path=(-70.0, -66.5), iterations=2).monotone
+        rho_k(c | x_i = b) - rho_k(c | x_i = a) <= gains[edge, a, b, c]  and  rho_k(c | x_i = a) >= bases[edge, a, c]
+
+    and no sequence depends on others than its edges say. Kernels may differ from tick to tick.
+
+    Formal guarantee: `influence`, the only bound beside the group level, holds for each member. It does not hold for an adversary who is unsure which member is true. As a `Model` it has the point's names and values,
+    but no single law: what needs one is refused, or uses `point`.
+
+    Args:
+        point: a backward chain within the limits, for estimates and errors.
+        pairs: (edges, 2) target and source of every edge; those of the point among them.
+        gains: (edges, m, m, m), between -1 and 1.
+        bases: (edges, m, m), between 0 and 1.
+        confidence: with which limits from readings hold together; None if they are declared.
+
+    >>> chain = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
+    >>> family = InfluenceFamily.around(chain, 0.01)
+    >>> family
+    InfluenceFamily(2 sequences, 2 states, 4 edges, digest 8656e3e3)
+    >>> InfluenceFamily.from_json(family.to_json()) == family
     True
     """
 
-    method: str
-    observations: int
-    log_likelihood: float | None = None
-    path: tuple[float, ...] = ()
-    iterations: int = 0
-    converged: bool = True
-    smoothing: float = 0.0
-    neighbours: int = 0
-    screened: bool = False
-    parameters: int = 0
-    states: int = 0
-    epsilon: float | None = None
-    public: bool = False
-    ensemble: int = 0
-    ensemble_method: str | None = None
-    warnings: tuple[str, ...] = ()
-    direction: str = "forward"
-    confidence: float | None = None
-    environment: str | None = None
-    environments: int = 0
-    shrinkage: float = 0.0
-    gains: tuple[tuple[str, float, float], ...] = ()
-    readings_check: str | None = None
-    finer_states: int = 0
-    step: int | None = None
+    schema: ClassVar[str] = "csdp/influence-family/1"
+    has_law: ClassVar[bool] = False
+    direction: Direction = "backward"
+    _point: CoupledChain
+    gains: Floats
+    bases: Floats
+    confidence: float | None
+    edge_targets: Indices
+    edge_sources: Indices
 
-    def __repr__(self) -> str:
-        return f"FitRecord({self.method}, {self.observations:,} transitions, {len(self.warnings)} warnings)"
+    def __init__(
+        self, point: CoupledChain, pairs: Any, gains: Any, bases: Any, *, confidence: float | None = None
+    ) -> None:
+        if not isinstance(point, Model) or not is_backward(point):
+            raise InputError(
+                f"family: {type(point).__name__} given as its point; a CoupledChain with direction='backward' expected"
+            )
+        if point.states > FAMILY_STATES:
+            raise TooLargeError(
+                f"family: {point.states} states a sequence given; at most {FAMILY_STATES}. Use a Family of chains",
+                needed=point.states,
+                limit=FAMILY_STATES,
+            )
+        if confidence is not None and not 0 < confidence < 1:
+            raise InputError(f"confidence: {confidence!r} given; between 0 and 1, or None for declared limits")
+        ends, m = _read_pairs(pairs, point.sequences), point.states
+        order = np.lexsort((ends[:, 1], ends[:, 0]))
+        self._set(
+            _point=point.without_family(),
+            sequences=point.sequences,
+            states=m,
+            values=point.values,
+            unit=point.unit,
+            _fit_cost=point.fit_cost,
+            evidence=point.derived_evidence,
+            _names=point._names,
+            confidence=None if confidence is None else float(confidence),
+            edge_targets=freeze(ends[order, 0]),
+            edge_sources=freeze(ends[order, 1]),
+            gains=freeze(_read_limits("gains", gains, (len(ends), m, m, m), -1.0)[order]),
+            bases=freeze(_read_limits("bases", bases, (len(ends), m, m), 0.0)[order]),
+        )
+        self._check_point()
 
-    @property
-    def unpaid(self) -> bool:
-        """Whether private readings were used without noise, so that the chain limits nothing it reveals of them."""
-        return not self.public and self.epsilon is None
-
-    @property
-    def monotone(self) -> bool:
-        """Whether no iteration lowered the objective (beyond the rounding of its sum)."""
-        return all(b >= a - 1e-11 * max(1.0, abs(a)) for a, b in zip(self.path, self.path[1:], strict=False))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content as plain data, for JSON."""
-        content = asdict(self)
-        content["path"], content["warnings"] = list(self.path), list(self.warnings)
-        content["gains"] = [list(each) for each in self.gains]
-        # Records of chains without environments are written as they always were.
-        return {key: value for key, value in content.items() if key not in _LATER or value != _LATER[key]}
+    def _check_point(self) -> None:
+        gains, bases = influence_limits(self.point, np.column_stack([self.edge_targets, self.edge_sources]))
+        apart = self.gains < gains - _ROUNDING
+        apart[:, np.arange(self.states), np.arange(self.states)] = False
+        if apart.any() or (self.bases > bases + _ROUNDING).any():
+            raise InputError(
+                "family: the point does not lie within the limits; raise gains or lower bases, or give another point"
+            )
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
-        """Rebuild from `to_dict`; unknown keys are refused."""
-        content = {key: value for key, value in content.items() if key not in _RETIRED}
-        unknown = sorted(set(content) - {field.name for field in fields(cls)})
-        if unknown or not {"method", "observations"} <= set(content):
-            reason = f"unknown {unknown[0]!r}" if unknown else "no method or observations"
-            raise InputError(f"chain: the record of its fit is garbled ({reason}); write it with to_json")
-        values = dict(content)
-        values["path"] = tuple(_finite(value) for value in values.get("path", ()))
-        values["gains"] = tuple((str(name), _finite(gain), _finite(se)) for name, gain, se in values.get("gains", ()))
-        values["warnings"] = tuple(str(text) for text in values.get("warnings", ()))
-        return cls(**values)
+    def around(cls, chain: CoupledChain, margin: float) -> InfluenceFamily:
+        """All processes on the graph of a chain whose gains and bases are at most `margin` worse than its own.
+
+        >>> chain = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
+        >>> InfluenceFamily.around(chain, 0.01).gains[0, 0, 1].round(3).tolist()
+        [-0.31, 0.33]
+        """
+        if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin <= 1:
+            raise InputError(f"margin: {margin!r} given; a number between 0 and 1")
+        pairs = np.column_stack([chain.edge_targets, chain.edge_sources])
+        gains, bases = influence_limits(chain, pairs)
+        return cls(chain, pairs, np.minimum(gains + margin, 1.0), np.maximum(bases - margin, 0.0))
+
+    def carrying(
+        self,
+        *,
+        fitted: FitRecord | None = None,
+        family: Family | InfluenceFamily | None = None,
+        fit_cost: Mapping[str, Any] | None = None,
+        evidence: Evidence | None = None,
+    ) -> InfluenceFamily:
+        """The same limits around a point that carries the record, cost and evidence of its fit, the family's own."""
+        if family is not None:
+            raise InputError("family: given for an InfluenceFamily, which is the family itself; leave it out")
+        return self.with_point(self.point.carrying(fitted=fitted, fit_cost=fit_cost, evidence=evidence))
+
+    def with_values_of(self, model: Model, members: Sequence[int]) -> InfluenceFamily:
+        """The same limits around a point with the values of some sequences of another model."""
+        return self.with_point(self.point.with_values_of(model, members))
+
+    def with_point(self, point: CoupledChain) -> InfluenceFamily:
+        """The same limits around a point of the same law."""
+        return self.of_point(point, self._law_content())
+
+    @property
+    def point(self) -> CoupledChain:
+        """A chain within the limits: the estimate of a fit."""
+        return self._point
+
+    @property
+    def edges(self) -> int:
+        """Number of edges."""
+        return int(self.edge_targets.size)
+
+    @property
+    def assumption(self) -> str:
+        """What a certificate assumes about the model, in words."""
+        origin = (
+            "limits that are declared"
+            if self.confidence is None
+            else f"limits that hold together with confidence {self.confidence:g}, if one chain on this graph made the "
+            "readings of the fit"
+        )
+        return (
+            f"the sequences follow some process within the limits of a family, which may change over time ({origin}); "
+            "this holds for each member, not for an adversary who is unsure which member is true"
+        )
+
+    def components(self) -> list[tuple[int, ...]]:
+        """Connected components of the graph."""
+        from scipy.sparse import coo_array
+
+        shape, ends = (self.sequences, self.sequences), (self.edge_targets, self.edge_sources)
+        return connected_parts(coo_array((np.ones(self.edges), ends), shape=shape))
+
+    def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
+        """Every component, once: limits are seldom alike."""
+        return [(component, 1) for component in self.components()]
+
+    def subchain(self, members: Iterable[int]) -> InfluenceFamily:
+        """The family of some sequences that do not depend on the others."""
+        inside = sorted(set(members))
+        point = self.point.subchain(inside)
+        place = np.full(self.sequences, -1, dtype=np.intp)
+        place[inside] = np.arange(len(inside))
+        kept = place[self.edge_targets] >= 0
+        pairs = np.column_stack([place[self.edge_targets[kept]], place[self.edge_sources[kept]]])
+        if (pairs < 0).any():
+            raise InputError("subchain: the chosen sequences depend on others; take whole components")
+        return InfluenceFamily(point, pairs, self.gains[kept], self.bases[kept], confidence=self.confidence)
+
+    # ---- no single law -------------------------------------------------------------------------------------------
+
+    def _refuse_law(self) -> NoReturn:
+        raise InputError(
+            "family: it stands for many processes and has no single law; use its point (family.point), or "
+            "bound='influence'"
+        )
+
+    @property
+    def own_step(self) -> Step:
+        """Refused: a family has no single law."""
+        self._refuse_law()
+
+    @property
+    def is_positive(self) -> bool:
+        """Refused: a family has no single law."""
+        self._refuse_law()
+
+    def marginals(self) -> Floats:
+        """Refused: a family has no single law."""
+        self._refuse_law()
+
+    def _own_kernel(self) -> Floats:
+        self._refuse_law()
+
+    def advance(self, snapshot: States, uniform: Floats) -> States:
+        """Refused: a family has no single law."""
+        self._refuse_law()
+
+    # ---- identity ------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the point and the limits."""
+        hasher = hashlib.sha256(f"{self.schema}|{self.point.digest}|{self.confidence!r}".encode())
+        for ends in (self.edge_targets, self.edge_sources):
+            hasher.update(np.ascontiguousarray(ends, dtype="<i8").tobytes())
+        for numbers in (self.gains, self.bases):
+            hasher.update(np.ascontiguousarray(numbers, dtype="<f8").tobytes())
+        return hasher.hexdigest()
+
+    def beside_point(self) -> dict[str, Any]:
+        """The limits as plain data, without the point."""
+        return {"schema": self.schema, **self._law_content()}
+
+    def _law_content(self) -> dict[str, Any]:
+        return {
+            "pairs": np.column_stack([self.edge_targets, self.edge_sources]).tolist(),
+            "gains": self.gains.tolist(),
+            "bases": self.bases.tolist(),
+            "confidence": self.confidence,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data with a versioned schema; `from_dict` gives an equal family back."""
+        cost = {} if self.fit_cost is None else {"fit_cost": self.fit_cost}
+        return {**self.beside_point(), **cost, "point": self.point.to_dict()}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> InfluenceFamily:
+        """Rebuild a family from `to_dict`."""
+        try:
+            return cls.of_point(CoupledChain.from_dict(content["point"]), content)
+        except KeyError as error:
+            raise InputError(f"family: the JSON lacks {error}; write it with to_json") from None
+
+    @classmethod
+    def of_point(cls, point: CoupledChain, content: Mapping[str, Any]) -> InfluenceFamily:
+        """Rebuild a family from its point and `beside_point`."""
+        try:
+            confidence = content.get("confidence")
+            return cls(point, content["pairs"], content["gains"], content["bases"], confidence=confidence)
+        except KeyError as error:
+            raise InputError(f"family: the JSON lacks {error}; write it with to_json") from None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"point": self.point, "content": self._law_content()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(self.of_point(state["point"], state["content"]).__dict__)
+
+    def __repr__(self) -> str:
+        return (
+            f"InfluenceFamily({self.sequences} sequence{'s' * (self.sequences > 1)}, {self.states} states, "
+            f"{self.edges} edge{'s' * (self.edges > 1)}, digest {self.digest[:8]})"
+        )
 
 
-#: Fields that records of csdp 0.2 have besides; they change nothing that is certified, and are not read.
-_RETIRED = frozenset({"held_out", "kernel", "restarts", "seed"})
-#: Fields of a `FitRecord` that are not written while they say nothing.
-_LATER: dict[str, Any] = {
-    "environment": None,
-    "environments": 0,
-    "shrinkage": 0.0,
-    "gains": [],
-    "readings_check": None,
-    "finer_states": 0,
-    "step": None,
-}
+def is_influence_family(model: Model) -> TypeGuard[InfluenceFamily]:
+    """Whether a model stands for every process within limits, which only `influence` and the group level bound."""
+    return isinstance(model, InfluenceFamily)
 
 
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number):
-        raise InputError("chain: the record of its fit holds a number that is not finite")
-    return number
+def influence_limits(chain: CoupledChain, pairs: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    """Gains (edges, m, m, m) and bases (edges, m, m) of one backward chain on the edges of a graph.
 
-
-#: Cost of a chain that was fitted to private readings without noise: it limits nothing that it reveals of them.
-UNPAID_FIT: Final = {"epsilon": "infinite", "level": "event", "fit": "unpaid"}
-
-
-def private_fits(model: Model | Family) -> dict[str, float]:
-    """Identity and plain epsilon-DP of every private fit that a model, or some member of a family, came from.
-
-    Chains made from the same noised counts name the same fit, and cost once. A cost without an identity, as files of
-    csdp 0.1 have it, is that of its chain.
-
-    >>> from csdp import CoupledChain
-    >>> chains = [CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]]) for p in (0.2, 0.3)]
-    >>> private_fits(Family(chain.carrying(fit_cost={"epsilon": 0.5, "fit": "a"}) for chain in chains))
-    {'a': 0.5}
-    >>> sum(private_fits(Family(chain.carrying(fit_cost={"epsilon": 0.5}) for chain in chains)).values())
-    1.0
+    >>> chain = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
+    >>> gains, bases = influence_limits(chain, np.array([[0, 0], [0, 1], [1, 0], [1, 1]]))
+    >>> gains[0, 0, 1].round(2).tolist(), bases[0, 0].round(2).tolist()
+    ([-0.32, 0.32], [0.62, 0.3])
     """
-    members = certified_model(model).members
-    fits = _costs_by_fit((member.fit_cost, member) for member in members if member.fit_cost is not None)
-    if any(member.point.fitted is not None and member.point.fitted.unpaid for member in members):
-        fits[UNPAID_FIT["fit"]] = math.inf
-    return fits
+    s, m = chain.sequences, chain.states
+    table, which = chain.transition_table
+    own = np.zeros((len(pairs), m, m))
+    order = np.lexsort((pairs[:, 1], pairs[:, 0]))
+    number = pairs[order, 0] * s + pairs[order, 1]
+    wanted = chain.edge_targets * s + chain.edge_sources
+    at = np.minimum(np.searchsorted(number, wanted), max(len(number) - 1, 0))
+    if len(number) == 0 or (number[at] != wanted).any():
+        raise InputError("family: the point follows sequences along edges that are not among the pairs; add them")
+    own[order[at]] = chain.edge_weights[:, None, None] * table[which]
+    least = own.min(axis=1)
+    total = np.zeros((s, m))
+    np.add.at(total, pairs[:, 0], least)
+    return own[:, None] - own[:, :, None], own + (total[pairs[:, 0]] - least)[:, None]
 
 
-def recorded_fits(plans: Iterable[str]) -> dict[str, float]:
-    """`private_fits` of plans as a ledger keeps them (JSON text): those that a dataset was published under so far.
-
-    Whether a record is in a fit, in the releases or in both is not known here, so it counts as both; a fit was paid for
-    whatever plan is in force.
-    """
-    fits: dict[str, float] = {}
-    for text in plans:
-        if '"fit_cost"' not in text and '"fitted"' not in text:  # do not parse large chains in vain
-            continue
-        content = json.loads(text)
-        members = content.get("chain") if isinstance(content, dict) else None
-        chains = [one for one in members or [] if isinstance(one, dict)]
-        costly = [one for one in chains if one.get("fit_cost") is not None]
-        fits = join_fits(fits, _costs_by_fit((one["fit_cost"], one) for one in costly))
-        if any(_records_unpaid_fit(one) for one in chains):
-            fits[UNPAID_FIT["fit"]] = math.inf
-    return fits
+def _read_pairs(pairs: Any, sequences: int) -> Indices:
+    ends = np.asarray(pairs)
+    if ends.ndim != 2 or ends.shape[1] != 2 or not np.issubdtype(ends.dtype, np.integer):
+        raise InputError("pairs: rows (target, source) of sequence numbers expected")
+    if (ends < 0).any() or (ends >= sequences).any() or len(np.unique(ends, axis=0)) != len(ends):
+        raise InputError(f"pairs: different pairs of sequence numbers between 0 and {sequences - 1} expected")
+    return ends.astype(np.intp)
 
 
-def _records_unpaid_fit(chain: Mapping[str, Any]) -> bool:
-    """Whether the plain data of a chain, or of the point of its family, records a fit to private readings."""
-    record = chain.get("fitted") or (chain.get("point") or {}).get("fitted")
-    return isinstance(record, Mapping) and FitRecord.from_dict(record).unpaid
-
-
-def _costs_by_fit(costs: Iterable[tuple[Any, Model | dict[str, Any]]]) -> dict[str, float]:
-    """Costs by the identity of their fit, given with their chains (plain data is built only where it is needed)."""
-    fits: dict[str, float] = {}
-    for cost, chain in costs:
-        epsilon = cost.get("epsilon") if isinstance(cost, Mapping) else None
-        if epsilon == UNPAID_FIT["epsilon"]:
-            fits[UNPAID_FIT["fit"]] = math.inf
-            continue
-        if isinstance(epsilon, bool) or not isinstance(epsilon, int | float) or not 0 <= epsilon < math.inf:
-            raise InputError(f"fit_cost: epsilon {epsilon!r} given; a finite number, 0 or more, as csdp.fit writes it")
-        identity = cost.get("fit")
-        if not identity:
-            model = model_from_dict(chain) if isinstance(chain, dict) else chain
-            identity = model.without_family().digest
-        identity = str(identity)
-        fits[identity] = max(float(epsilon), fits.get(identity, 0.0))
-    return fits
-
-
-def join_fits(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
-    """The union of two sets of fits; a fit in both counts once, at its larger cost."""
-    return {name: max(first.get(name, 0.0), second.get(name, 0.0)) for name in {**first, **second}}
-
-
-def fits_epsilon(fits: Mapping[str, float]) -> float:
-    """Plain epsilon-DP that some private fits have spent on one record together, rounded up."""
-    if math.inf in fits.values():
-        return math.inf
-    exact = sum(map(Fraction, fits.values()), start=Fraction(0))
-    total = float(exact)
-    return total if total >= exact else math.nextafter(total, math.inf)
+def _read_limits(name: str, limits: Any, shape: tuple[int, ...], least: float) -> Floats:
+    numbers = np.array(check.floats(name, limits))
+    if numbers.shape != shape:
+        raise InputError(f"{name}: shape {numbers.shape} given; {shape} expected")
+    if not ((numbers >= least) & (numbers <= 1.0)).all():
+        raise InputError(f"{name}: numbers between {least:g} and 1 expected")
+    return numbers

@@ -8,7 +8,7 @@ from typing import Any
 
 from csdp.chain.coupled import CoupledChain
 from csdp.chain.environment import EnvironmentChain
-from csdp.chain.influence_family import InfluenceFamily
+from csdp.chain.family import InfluenceFamily
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
 from csdp.errors import InputError
@@ -53,7 +53,7 @@ def model_from_dict(content: Any) -> Model:
 
 
 def load_model(path: str | PathLike[str]) -> Model:
-    """The model in a JSON file; InputError, with the path, where there is none."""
+    """The model in a JSON file; InputError with the path if there is none."""
     where = Path(path)
     try:
         text = where.read_text(encoding="utf-8")

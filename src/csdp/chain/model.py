@@ -26,8 +26,8 @@ from csdp.lattice import common_unit, on_lattice
 
 if TYPE_CHECKING:
     from csdp.chain.coupled import CoupledChain
-    from csdp.chain.family import Family, FitRecord
-    from csdp.chain.influence_family import InfluenceFamily
+    from csdp.chain.family import Family, InfluenceFamily
+    from csdp.chain.record import FitRecord
 
 Direction = Literal["forward", "backward"]
 States = npt.NDArray[np.int8] | npt.NDArray[np.int16]
@@ -45,12 +45,12 @@ class Model(ABC, Displayed):
     """A Markov law of s sequences with m states each; frozen, equal by content.
 
     Snapshots are numbered with the first sequence as the most significant digit. A model stands for the models that
-    might be true as a `Family` does: `members` is the model alone, `plausible` its family where a fit left one.
+    might be true as a `Family` does: `members` is the model alone, `plausible` its family if a fit left one.
     """
 
     sequences: int
     states: int
-    values: Floats  #: (m,), or (s, m) where sequences carry different values
+    values: Floats  #: (m,), or (s, m) if sequences carry different values
     unit: float  #: every value is a multiple of this power of two
     #: how it was fitted; None if it was written by hand. Not in the digest: it changes nothing that is certified
     fitted: FitRecord | None = None
@@ -151,7 +151,7 @@ class Model(ABC, Displayed):
             )
 
     def given_path(self) -> Model:
-        """The model for an adversary who knows the path of environments; the model itself where there are none."""
+        """The model for an adversary who knows the path of environments; the model itself without environments."""
         return self
 
     # ---- the models that might be true ---------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Model(ABC, Displayed):
 
     @property
     def point(self) -> Model:
-        """One law to simulate, to estimate and to predict errors with: the model itself where it is one law."""
+        """One law to simulate, to estimate and to predict errors with: the model itself if it is one law."""
         return self
 
     @property
@@ -242,7 +242,7 @@ class Model(ABC, Displayed):
         return copy
 
     def _finish_digest(self, hasher: hashlib._Hash) -> str:
-        """Digest of the law and of what a fit left that certificates rest on; the law's own where there was no fit."""
+        """Digest of the law and of what a fit left that certificates rest on; the law's own without a fit."""
         hasher.update(json.dumps(self._names).encode())
         law = hasher.hexdigest()
         if self.fit_cost is None and self.family is None and self.evidence is None:
@@ -262,7 +262,8 @@ class Model(ABC, Displayed):
 
     def _restore_fit(self, content: Mapping[str, Any]) -> Self:
         """The same law with what `_fit_content` wrote."""
-        from csdp.chain.family import FitRecord, family_of_point
+        from csdp.chain.family import family_of_point
+        from csdp.chain.record import FitRecord
 
         if not {"fit_cost", "fitted", "evidence", "family"} & set(content):
             return self
@@ -321,7 +322,7 @@ class Model(ABC, Displayed):
         return self._own_kernel()
 
     def stationary(self) -> Floats:
-        """Stationary law of the snapshot, (m**s,); NoStationaryLawError where there are several.
+        """Stationary law of the snapshot, (m**s,); NoStationaryLawError if there are several.
 
         >>> from csdp import CoupledChain
         >>> CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]]).stationary().round(4).tolist()
@@ -363,7 +364,7 @@ class Model(ABC, Displayed):
         return stationary.summarise(self)
 
     def refuse_large(self) -> None:
-        """TooLargeError where the joint law has too many entries to be made."""
+        """TooLargeError if the joint law has too many entries to be made."""
         if self.size > MAX_STATES:
             advice = "Use marginals(), or bound='auto'"
             raise self._too_large(MAX_STATES, "the joint law has {} entries; at most {} are made. " + advice)
@@ -467,7 +468,7 @@ def check_rows(what: str, rows: Floats) -> Floats:
             raise InputError(f"{what}: it sums to {float(sums):.6g}; a law must sum to 1")
         where = f"row {at[-1]}" if len(at) < 2 else f"row {at[-1]} of matrix {at[:-1]}"
         raise InputError(f"{what}: {where} sums to {float(sums[at]):.6g}; {hint}")
-    # Scaling only where needed keeps a JSON round trip bit for bit the same.
+    # Scaling only if needed keeps a JSON round trip bit for bit the same.
     needs = off > 1e-15 * rows.shape[-1]
     return np.where(needs[..., None], rows / np.where(sums > 0, sums, 1.0)[..., None], rows)
 

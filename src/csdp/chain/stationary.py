@@ -82,7 +82,7 @@ def eliminate(kernel: Floats) -> Floats:
 
 
 def stationary_law(step: Step, *, start: Floats, positive: bool, kernel: Callable[[], Floats]) -> tuple[Floats, float]:
-    """The stationary law and its relative error; NoStationaryLawError where there are several.
+    """The stationary law and its relative error; NoStationaryLawError if there are several.
 
     `positive` says that every entry of the kernel is known to be positive, so that the law is unique.
     """
@@ -99,8 +99,8 @@ def stationary_law(step: Step, *, start: Floats, positive: bool, kernel: Callabl
         law[inside] = eliminate(dense[np.ix_(inside, inside)])
         if not (law[inside] > 0).all():
             raise NoStationaryLawError(
-                "some snapshots are possible, but rarer than any number that a float holds, so that what is told of"
-                " them cannot be computed; make transition probabilities next to 0 larger, or 0"
+                "some snapshots are possible, but rarer than any number that a float holds, so that what they reveal "
+                "cannot be computed; make transition probabilities close to 0 larger, or 0"
             )
         return law, 8.0 * inside.size * _UNIT
     if not positive:
@@ -121,7 +121,7 @@ def _iterate(step: Step, start: Floats) -> tuple[Floats, float]:
         if np.isfinite(last) and last > 0:
             rate = min(max(change / last, 0.1), 0.9999)
         law = pushed
-        # `floor` is where rounding takes over; below it the change says nothing more.
+        # Below `floor` the change is rounding.
         if change * rate / (1 - rate) < 1e-15 or (change <= floor and change >= last * 0.5):
             return law, (change + 2.0 * step.depth * _UNIT) / (1 - rate)
         last = change
@@ -152,7 +152,7 @@ class ChainSummary:
     """Spectrum, mixing and components of a model; `rich.print` shows it as a table.
 
     `rate` is the largest modulus with which differences between marginal laws shrink per step, `mixing_time` the
-    number of steps after which they are below a quarter; `primitive` is None where the model is too large to decide.
+    number of steps after which they are below a quarter.
     """
 
     title: str
@@ -161,7 +161,6 @@ class ChainSummary:
     mixing_time: float
     marginals: Floats | None
     components: tuple[int, ...]
-    primitive: bool | None
 
     def __repr__(self) -> str:
         return f"ChainSummary({self.title}: rate {self.rate:.4g}, {len(self.components)} components)"
@@ -175,7 +174,6 @@ class ChainSummary:
             "mixing_time": None if math.isinf(self.mixing_time) else self.mixing_time,
             "marginals": None if self.marginals is None else self.marginals[:1000].tolist(),
             "components": list(self.components[:1000]),
-            "primitive": self.primitive,
         }
 
     def __rich__(self) -> Table:
@@ -188,7 +186,6 @@ class ChainSummary:
         table.add_row("mixing time", f"{self.mixing_time:g} steps to a quarter")
         sizes = ", ".join(map(str, self.components[:8])) + (", ..." if len(self.components) > 8 else "")
         table.add_row("components", f"{len(self.components)} (sizes {sizes})")
-        table.add_row("primitive", {True: "yes", False: "no", None: "too large to decide"}[self.primitive])
         if self.marginals is None:
             table.add_row("stationary marginals", "several stationary laws")
         else:
@@ -208,8 +205,8 @@ def summarise(model: Model) -> ChainSummary:
 
     >>> from csdp import CoupledChain
     >>> facts = summarise(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]))
-    >>> round(facts.rate, 6), facts.mixing_time, facts.primitive
-    (0.4, 2.0, True)
+    >>> round(facts.rate, 6), facts.mixing_time
+    (0.4, 2.0)
     """
     spectrum, rate = model.spectrum()
     mixing = math.inf if rate >= 1 - 1e-12 else float(max(1, math.ceil(math.log(0.25) / math.log(max(rate, 1e-300)))))
@@ -218,25 +215,7 @@ def summarise(model: Model) -> ChainSummary:
     except CsdpError:
         marginals = None
     sizes = tuple(sorted((len(component) for component in model.components()), reverse=True))
-    return ChainSummary(repr(model), spectrum, rate, mixing, marginals, sizes, _is_primitive(model))
-
-
-def _is_primitive(model: Model) -> bool | None:
-    """Whether some power of the kernel is positive; None where the model is too large to decide."""
-    if model.is_positive:
-        return True
-    if model.size > KERNEL_STATES:
-        return None
-    kernel = model.kernel() > 0
-    classes = closed_classes(kernel.astype(np.float64))
-    if len(classes) != 1 or classes[0].size != model.size:
-        return False
-    # Wielandt: a primitive matrix of order n has a positive power (n-1)^2 + 1.
-    reach, power = kernel, 1
-    while power < (model.size - 1) ** 2 + 1:
-        reach = (reach.astype(np.float32) @ reach.astype(np.float32)) > 0
-        power *= 2
-    return bool(reach.all())
+    return ChainSummary(repr(model), spectrum, rate, mixing, marginals, sizes)
 
 
 def sort_eigenvalues(values: Any) -> tuple[complex, ...]:

@@ -7,7 +7,7 @@
 - `SplitStep`: given x the next states are independent, so `K(x, (a, b)) = L(x, a) R(x, b)` for the two halves of the
   sequences; a push is then one product of an m^(s/2) x N with an N x m^(s/2) matrix per column.
 - `TensorStep`: sparse coupling. The next states are brought in group by group, and a present state is summed out
-  as soon as no later group needs it: small matrix products on a tensor hardly larger than the law.
+  as soon as no later group needs it: small matrix products on a tensor little larger than the law.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ class ReversedStep:
     """One step forward in time of a chain whose kernel leads from the present into the past.
 
     Bayes: with R that kernel and pi the law, `Pr(next = x | now = w) = pi(x) R(x, w) / pi(w)`. So a push is a pull of R
-    between a division and a multiplication by pi, and the other way round. `before` is the law one step earlier, where
-    it is another one.
+    between a division and a multiplication by pi, and the other way round. `before` is the law one step earlier, if
+    it differs.
     """
 
     def __init__(self, past: Step, law: Floats, before: Floats | None = None) -> None:
         self._past = past
         self._law = law[:, None]
         earlier = self._law if before is None else before[:, None]
-        # To divide by, not its inverse: that of a law which is next to nothing is no number.
+        # To divide by, not its inverse: the inverse of a tiny probability overflows.
         self._earlier = np.where(earlier > 0, earlier, np.inf)
         self.depth = past.depth + 3
         self.operations = past.operations
@@ -383,7 +383,7 @@ class TensorStep:
 
 
 def joint_states(sequences: int, states: int) -> float:
-    """m**s as a float; infinite where no float holds it."""
+    """m**s as a float; infinite if no float holds it."""
     return math.inf if sequences * math.log2(states) > 1000 else float(states) ** sequences
 
 

@@ -47,7 +47,7 @@ class View(Hashable, Protocol):
         """The largest `depth` of the steps: how much rounding each adds."""
 
     def refuse_large(self) -> None:
-        """TooLargeError where a law has too many entries to be made."""
+        """TooLargeError if a law has too many entries to be made."""
 
     def law_at(self, age: int) -> tuple[Floats, float]:
         """The law of the snapshot of this age, and its relative error."""
@@ -62,7 +62,7 @@ def has_long_run(model: Model) -> bool:
 
 
 def long_run_views(model: Model, phase: int | None = None) -> list[tuple[View, slice]]:
-    """Views whose average over ticks is the long run, each with its copies that count; of one phase where it is given.
+    """Views whose average over ticks is the long run, each with its copies that count; of one phase if it is given.
 
     The model itself, each phase of its clock, or (environment, snapshot) of a hidden environment, whose copies at a
     phase of a clock beside it are those of its regimes then.
@@ -97,7 +97,7 @@ class _EnvironmentView:
         return max(chain.own_step.depth for chain in self.chain.environments) + 3
 
     def refuse_large(self) -> None:
-        """TooLargeError where a law has too many entries to be made."""
+        """TooLargeError if a law has too many entries to be made."""
         self.chain.refuse_large()
 
 
@@ -151,7 +151,7 @@ class PathView(_EnvironmentView):
         self._steps = [ReversedStep(step, laws[age], laws[age + 1]) for age, step in enumerate(steps)]
 
     def law_at(self, age: int) -> tuple[Floats, float]:
-        """The law where the path begins; `age` is its length."""
+        """The law at the beginning of the path; `age` is its length."""
         return self._start, (len(self._path) + 1) * (self.step_depth + 2) * float(np.finfo(np.float64).eps) + 1e-13
 
     def step_to(self, age: int) -> Step:
@@ -172,7 +172,7 @@ class JointView(_EnvironmentView):
         return self.chain.joint_step.depth
 
     def refuse_large(self) -> None:
-        """TooLargeError where the joint law has too many entries to be made."""
+        """TooLargeError if the joint law has too many entries to be made."""
         self.chain.refuse_large_joint()
 
     def law_at(self, age: int) -> tuple[Floats, float]:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 #: False-alarm rate of each test of a model, over all sequences.
 LEVEL: Final = 0.001
-#: Ticks below which the tests could hardly reject anything.
+#: Ticks below which the tests have too little power.
 FEWEST_TICKS: Final = 100
 #: Variance that a cell needs for the normal approximation.
 LEAST_VARIANCE = 5.0
@@ -59,7 +59,7 @@ SURE = 3.0
 @dataclass(frozen=True)
 class FitCheck:
     """One test of the chain: `p` is the chance of such data if the chain is right, corrected for the number of
-    tests; `passed` where p is at least `level`; `where` names the sequences that stand out most.
+    tests; `passed` if p is at least `level`; `where` names the sequences that stand out most.
     """
 
     question: str
@@ -76,7 +76,7 @@ class FitCheck:
 
 @dataclass(frozen=True)
 class FitChecks:
-    """The tests of a fit; None where one does not apply."""
+    """The tests of a fit; None if one does not apply."""
 
     order: FitCheck
     homogeneity: FitCheck
@@ -250,7 +250,7 @@ def fit_quality(
     """
     if not public:
         warnings.warn(
-            "the quality of a fit tells about the readings; keep it to yourself, or declare them public (public=True)",
+            "the quality of a fit reveals something about the readings; keep it to yourself, or declare them public (public=True)",
             PrivacyLeakWarning,
             stacklevel=2,
         )
@@ -433,7 +433,7 @@ def describe(
         sentences.append("Knowing the present does not help: the law that knows no past does as well.")
     failures = [f"{found[0].upper()}{found[1:]}. {advice}." for found, advice in list_failures(chain, checks)]
     if explains and not failures:
-        sentences.append("No test speaks against it.")
+        sentences.append("No test rejects it.")
     return explains and not failures, " ".join([*sentences, *failures])
 
 

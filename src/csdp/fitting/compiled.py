@@ -1,4 +1,4 @@
-"""The loops of fitting that numba compiles; import it where it is used, since numba takes a moment to load."""
+"""The loops of fitting that numba compiles; import it in functions, since numba takes a moment to load."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def information(present: Any, following: Any, targets: Any, logs: Any, out: Any)
 
 @_jit
 def _expect(rows: Any, following: Any, weights: Any, pseudo: float, share: Any, moves: Any, expected: Any) -> float:
-    """Fill `expected` with the transitions laid to each source; return the objective."""
+    """Fill `expected` with the transitions assigned to each source; return the objective."""
     n, d = rows.shape
     m = moves.shape[1]
     mix = np.empty((d, m, m))
@@ -91,7 +91,7 @@ def _expect(rows: Any, following: Any, weights: Any, pseudo: float, share: Any, 
 
 @_jit
 def _maximise(expected: Any, share: Any, moves: Any) -> None:
-    """The shares and moves that the expected transitions speak for; a row without any stays as it is."""
+    """The shares and moves that the expected transitions give; a row without any stays as it is."""
     d, m = moves.shape[0], moves.shape[1]
     mass = expected.sum()
     for k in range(d):
@@ -109,7 +109,7 @@ def _maximise(expected: Any, share: Any, moves: Any) -> None:
 
 @_jit
 def _leap(first: Any, second: Any, third: Any, length: float, out: Any) -> bool:
-    """Extrapolate three points of EM into `out`; False where that would leave the positive numbers."""
+    """Extrapolate three points of EM into `out`; False if that would leave the positive numbers."""
     for i in range(first.size):
         step = second[i] - first[i]
         bend = third[i] - second[i] - step
@@ -121,7 +121,7 @@ def _leap(first: Any, second: Any, third: Any, length: float, out: Any) -> bool:
 
 @_jit
 def _stride(first: Any, second: Any, third: Any) -> float:
-    """How far to extrapolate: the ratio of the step to its change; 1 is where EM itself has come."""
+    """How far to extrapolate: the ratio of the step to its change; 1 is the point that EM itself has reached."""
     step, bend = 0.0, 0.0
     for i in range(first.size):
         step += (second[i] - first[i]) ** 2
@@ -153,11 +153,11 @@ def expectation_maximisation(
     limit: int,
     gain: float,
 ) -> Any:
-    """EM for one target: who was followed at each transition is what is not seen.
+    """EM for one target; the source that was followed at each transition is hidden.
 
     rows (n, d): present states of those it may follow; following (n,): its next state; weights (n,): how often.
     point (d + d m m,): shares and moves, the start, which becomes the estimate; expected (d, m, m): the transitions
-    that it lays to each matrix, smoothing included. Every cell of every matrix gets `pseudo` transitions. Every two
+    that it assigns to each matrix, smoothing included. Every cell of every matrix gets `pseudo` transitions. Every two
     steps are followed by a leap along their curve (Varadhan and Roland 2008), which is taken back if the objective does
     not rise. Stops when a step gains less than `gain`.
     Returns (objective after each accepted iteration, whether it stopped by itself).
@@ -204,7 +204,7 @@ def expectation_maximisation(
 
 @_jit
 def _chances(states: Any, step: int, target: int, indptr: Any, sources: Any, mix: Any, chances: Any) -> bool:
-    """Fill `chances` with the probability of a target's move under each environment; False where one is missing."""
+    """Fill `chances` with the probability of a target's move under each environment; False if one is missing."""
     b = states[step + 1, target]
     if b < 0:
         return False
@@ -248,13 +248,13 @@ def score_steps(states: Any, indptr: Any, sources: Any, mix: Any, first: int, la
 def assign_steps(
     states: Any, indptr: Any, sources: Any, mix: Any, weights: Any, first: int, last: int, expected: Any
 ) -> None:
-    """Add to expected[k, a, b, e] the transitions laid to each edge and environment; weights (steps, environments)."""
+    """Add to expected[k, a, b, e] the transitions assigned to each edge and environment; weights (steps, environments)."""
     count = mix.shape[3]
     chances = np.empty(count)
     for t in range(weights.shape[0]):
         for j in range(first, last):
             k, b = indptr[j], states[t + 1, j]
-            if indptr[j + 1] - k == 1:  # one edge: all of its target's transitions are laid to it
+            if indptr[j + 1] - k == 1:  # one edge: it gets all transitions of its target
                 a = states[t, sources[k]]
                 if a >= 0 and b >= 0:
                     for e in range(count):

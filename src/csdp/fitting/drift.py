@@ -49,7 +49,7 @@ class DriftStatus:
 
 @dataclass(frozen=True)
 class Drift:
-    """Whether a chain still describes readings: `at` is the row of the alarm, `sequences` where it shows most.
+    """Whether a chain still describes readings: `at` is the row of the alarm, `sequences` those that show it most.
 
     `log_likelihood` and `expected` are nats per transition: what the chain gives these readings, and what it would
     give its own. Under the chain an alarm has at most the chance `false_alarm`.
@@ -194,18 +194,18 @@ class DriftCheck:
 
     @property
     def evidence(self) -> float:
-        """ln R: how much speaks against the chain."""
+        """ln R: the evidence against the chain."""
         by_one = float(np.logaddexp.reduce(self._each)) - math.log(self._each.size)
         if isinstance(self.chain, JointChain):
             return by_one  # what a joint chain says of the sequences does not multiply
         return float(np.logaddexp(self._all, by_one)) - math.log(2.0)
 
     def suspects(self, most: int = 3) -> tuple[str, ...]:
-        """The sequences of which the evidence speaks most."""
+        """The sequences with the most evidence against the chain."""
         return tuple(self.chain.names[i] for i in np.argsort(-self._each, kind="stable")[:most])
 
     def update(self, snapshot: npt.ArrayLike) -> DriftStatus:
-        """Take one row of states, -1 where missing, and say whether the chain still stands."""
+        """Take one row of states, -1 if missing, and report whether the chain still holds."""
         row = np.asarray(fill_masked(snapshot, -1))
         if row.shape != (self.chain.sequences,) or not np.issubdtype(row.dtype, np.integer):
             raise InputError(
@@ -261,7 +261,7 @@ class DriftCheck:
 
 def _warn_of_leak() -> None:
     warnings.warn(
-        "whether a chain has drifted tells about the readings; do not act on it in public, or declare them public "
+        "whether a chain has drifted reveals something about the readings; do not act on it in public, or declare them public "
         "(public=True)",
         PrivacyLeakWarning,
         stacklevel=3,
@@ -288,7 +288,7 @@ def _allowance(chain: Chain) -> Floats:
 
 
 def _typical_rows(chain: Chain) -> tuple[Indices, Indices]:
-    """Rows that a chain would show, and their environments (0 where it has none)."""
+    """Rows that a chain would show, and their environments (0 without environments)."""
     if not isinstance(chain, EnvironmentChain):
         return chain.simulate(201, seed=0).astype(np.intp), np.zeros(201, dtype=np.intp)
     rows, path = chain.simulate_with_environments(201, seed=0)
@@ -337,8 +337,8 @@ def drift(
     """Does the chain still describe new readings? If they follow it, it says no with chance at most `false_alarm`.
 
     The same test as `DriftCheck`, with the alarm at `R >= rows / false_alarm`. A backward chain with environments is
-    watched from the last row back, with the same guarantee: `at` is then the row from which on something speaks against
-    it.
+    watched from the last row back, with the same guarantee: `at` is then the first row of the
+    stretch that contradicts the chain.
 
     Args:
         chain: the chain in use.
@@ -382,7 +382,7 @@ leakage; if such times come and go, with environment='hidden'.
                 report("watching", n, ticks)
     drifted = watch.alarmed_at is not None
     at = None if watch.alarmed_at is None else ticks - 1 - watch.alarmed_at if backwards else watch.alarmed_at
-    verdict = "The chain describes these data: nothing speaks against it."
+    verdict = "The chain describes these data: no evidence against it."
     if drifted:
         where = f"in the rows from row {at} on" if backwards else f"from row {at} at the latest"
         verdict = (

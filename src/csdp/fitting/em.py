@@ -336,7 +336,7 @@ def joint_counts(readings: Sample, often: Floats | None = None) -> Floats:
 
 
 def smoothed_kernel(counts: Floats, prior: Floats) -> Floats:
-    """Rows `(counts + N SMOOTHING prior) / (their sum)`: snapshots hardly ever seen move as the prior says."""
+    """Rows `(counts + N SMOOTHING prior) / (their sum)`: rare snapshots move as the prior says."""
     raised = np.maximum(counts, 0.0) + SMOOTHING * counts.shape[0] * prior
     return normalise_rows(raised, 0.0)
 
@@ -353,7 +353,7 @@ def draw_blocks(steps: int, random: np.random.Generator) -> Floats:
 
 
 def simulate_sample(point: Chain, readings: Sample, random: np.random.Generator) -> Sample:
-    """Readings of a simulation, missing where the real ones are; nothing else of those is looked at."""
+    """Readings of a simulation, missing wherever the real ones are; nothing else of those is used."""
     states = point.simulate(readings.transitions + 1, seed=int(random.integers(2**31))).astype(np.int16)
     drawn = replace(readings, states=states, direction="forward").in_direction(readings.direction)
     drawn.states[readings.states < 0] = -1

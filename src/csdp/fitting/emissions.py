@@ -1,11 +1,11 @@
-"""Do readings tell more than their states? The test that thresholding a persistent signal must fail.
+"""Do readings reveal more than their states? The test that thresholding a persistent signal must fail.
 
-A certificate of the present state, where means of readings are published, assumes that a reading is made of its state
+If means of readings are published, a certificate of the present state assumes that a reading is made of its state
 and of something independent of all states. Then, given the states, readings may change places with those of the same
 state. So the rank of a reading among those of its state
 
 - is unrelated to the state before and after it (Kruskal and Wallis 1952, by state of the neighbouring tick), and
-- where readings are independent given the states, unrelated to the rank of the neighbouring tick (Wald and Wolfowitz
+- if readings are independent given the states, unrelated to the rank of the neighbouring tick (Wald and Wolfowitz
   1943, with the tail of Bernstein's inequality).
 
 Neither uses the chain, so a wrong chain raises no alarm here, and none is raised by sequences that move together. If
@@ -26,7 +26,7 @@ from csdp.panel import Panel
 
 #: Count that a cell needs for the normal approximation.
 LEAST_COUNT = 5.0
-#: Ticks between a reading and what it may tell of.
+#: Ticks between a reading and what it may reveal.
 LAGS = (1, 2)
 #: Numbers of states that are tried as finer ones.
 FINER = (3, 4, 6, 8, 12, 16, 24, 32)
@@ -47,7 +47,7 @@ def chi_square_tail(statistic: Any, freedom: Any) -> Floats:
 
 
 def inside_scores(readings: Floats, states: npt.NDArray[Any]) -> Floats:
-    """Rank of each reading among those of its state, with mean 0 and variance 1; 0 where missing or all are equal.
+    """Rank of each reading among those of its state, with mean 0 and variance 1; 0 if missing or if all are equal.
 
     >>> inside_scores(np.array([5.0, 1.0, 9.0, 7.0]), np.array([1, 0, 1, 0])).tolist()
     [-1.0, -1.0, 1.0, 1.0]
@@ -71,9 +71,9 @@ def inside_scores(readings: Floats, states: npt.NDArray[Any]) -> Floats:
 
 
 def state_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any], m: int) -> float:
-    """Chance of such ranks if the reading tells nothing more of the states around it, corrected for the lags.
+    """Chance of such ranks if the reading reveals nothing more about the states around it, corrected for the lags.
 
-    `groups` are the states, each split by environment where that is public.
+    `groups` are the states, each split by environment if that is public.
     """
     ps = [_kruskal_p(scores, groups, states, lag, m) for lag in (*LAGS, *(-lag for lag in LAGS))]
     return min(1.0, len(ps) * min(ps))
@@ -92,7 +92,7 @@ def _kruskal_p(scores: Floats, groups: npt.NDArray[Any], states: npt.NDArray[Any
     squares = np.bincount(at, score**2, kinds) - total**2 / np.maximum(size, 1)
     largest = np.zeros(kinds)
     np.maximum.at(largest, at, score**2)
-    # Evenly spread ranks reach a square of 3; where many readings are equal, the few others need larger groups.
+    # Evenly spread ranks reach a square of 3; if many readings are equal, the few others need larger groups.
     _pool_small(counts, sums, LEAST_COUNT * np.maximum(1.0, (largest / 3.0) ** 2))
     between = (sums**2 / np.maximum(counts, 1)).sum(axis=1) - total**2 / np.maximum(size, 1)
     varies = squares > 1e-9 * size  # more than the rounding of equal ranks
@@ -133,7 +133,7 @@ def _serial_p(scores: Floats, states: npt.NDArray[Any], lag: int) -> float:
 
 
 def emission_ps(readings: Floats, states: npt.NDArray[Any], m: int, environments: Indices | None = None) -> Floats:
-    """For each sequence (s, 2): chances of `state_p` and `reading_p`; `environments` (T,) where they are public."""
+    """For each sequence (s, 2): chances of `state_p` and `reading_p`; `environments` (T,) if they are public."""
     ps = np.ones((states.shape[1], 2))
     for j in range(states.shape[1]):
         own = states[:, j].astype(np.intp)
@@ -146,9 +146,9 @@ def emission_ps(readings: Floats, states: npt.NDArray[Any], m: int, environments
 def propose_states(
     readings: Floats, ps: Floats, *, than: int, level: float, environments: Indices | None = None
 ) -> tuple[int, bool] | None:
-    """A finer number of states, of equally many readings each, inside which readings tell no more of states.
+    """A finer number of states, of equally many readings each, inside which readings reveal no more about states.
 
-    The number, and whether it is enough by the test; None where readings have not that many distinct values.
+    The number, and whether it is enough by the test; None if readings have too few distinct values.
     """
     worst: Indices = np.argsort(ps)[:TRIED]
     finest = None
@@ -163,7 +163,7 @@ def propose_states(
 
 
 def quantile_states(readings: Floats, m: int) -> Indices:
-    """States with about equally many readings each, -1 where missing."""
+    """States with about equally many readings each, -1 if missing."""
     known = ~np.isnan(readings)
     if not known.any():
         return np.full(readings.size, -1)
@@ -176,8 +176,8 @@ def quantile_states(readings: Floats, m: int) -> Indices:
 class ReadingsCheck:
     """Whether the public past of the readings allows to publish readings under a certificate of their states.
 
-    `states_p`, `readings_p`: chance of such readings if, given its state, a reading tells no more of the states
-    (readings) around it, corrected for the number of sequences. `where`: the sequences that stand out most.
+    `states_p`, `readings_p`: chance of such readings if, given its state, a reading reveals no more of the states
+    (readings) around it, corrected for the number of sequences. `where`: the most extreme sequences.
     `finer_states`: a number of states that would pass, or the largest that was tried (`enough`); None without need.
     """
 
@@ -202,12 +202,12 @@ def check_readings(
     states: int | None = None,
     environments: Indices | None = None,
 ) -> ReadingsCheck:
-    """Do public readings tell more than their states? Where they do, a certificate of the states can be too low.
+    """Do public readings reveal more than their states? If they do, a certificate of the states can be too low.
 
     Args:
         panel: states with the readings behind them (`Panel.readings`), as `read_panel` and `Discretiser.apply` give.
         states: number of states; that of the panel by default.
-        environments: the environment of every tick, where it is public: readings are then compared within it.
+        environments: the environment of every tick, if it is public: readings are then compared within it.
 
     >>> import csdp
     >>> signal = np.sin(np.arange(400.0) / 20)[:, None]

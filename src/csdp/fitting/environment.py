@@ -1,13 +1,13 @@
 """Fits of environment chains: by a clock or hidden, compared on readings that were set aside.
 
 Members of a known environment are shrunk towards the chain common to all of them: each gets `shrinkage` transitions of
-the common chain besides its own, a number chosen on the readings set aside. Members of a hidden environment get
+the common chain beside its own, a number chosen on the readings set aside. Members of a hidden environment get
 `HIDDEN_SHRINKAGE` of them.
 
-Not seen are whom each sequence followed at a step, and, if it is hidden, the environment e_t of the step. Both are
-summed out together (Baum et al. 1970): weights `Pr(e_t | all steps)` come from a forward and a backward pass, the
+The sequence that each one followed at a step is not seen, nor is a hidden environment e_t. Both are summed out
+together (Baum et al. 1970): weights `Pr(e_t | all steps)` come from a forward and a backward pass, the
 transitions of environment e are then counted with those weights. Every member gets `prior` pseudo-transitions of the
-common chain, so that an environment hardly ever seen moves as all do. The objective, log-likelihood plus the share of
+common chain, so that a rare environment moves as all do. The objective, log-likelihood plus the share of
 the prior, never falls.
 """
 
@@ -372,14 +372,14 @@ def _make_environments(
 
 @dataclass(frozen=True, eq=False)
 class EnvironmentFit:
-    """Members of an environment chain; `expected[k, a, b, e]` are the transitions laid to edge k in environment e."""
+    """Members of an environment chain; `expected[k, a, b, e]` are the transitions assigned to edge k in environment e."""
 
     graph: Graph
     shares: Floats  # (edges, E)
     moves: Floats  # (edges, m, m, E)
     expected: Floats
     weights: Floats  # (steps, E)
-    switches: Floats | None  # (E, E) expected; None where the environment is known
+    switches: Floats | None  # (E, E) expected; None if the environment is known
     switching: Floats | None  # in the order of the readings
     start: Floats
     path: tuple[float, ...]
@@ -393,7 +393,7 @@ class EnvironmentFit:
 
 
 def free_rows(expected: Floats, before: Floats) -> Floats:
-    """Rows that the expected transitions speak for, each cell a number of its own; as before where there are none."""
+    """Rows of the expected transitions, normalised; as before if there are none."""
     sums = expected.sum(axis=2, keepdims=True)
     return np.where(sums > 0, expected / np.where(sums > 0, sums, 1.0), before)
 
@@ -407,7 +407,7 @@ def share_rows(expected: Floats, graph: Graph) -> Floats:
 
 
 def assign_transitions(readings: Sample, graph: Graph, mix: Floats, weights: Floats) -> Floats:
-    """The transitions laid to every edge and environment, (edges, m, m, E)."""
+    """The transitions assigned to every edge and environment, (edges, m, m, E)."""
     from csdp.fitting import compiled
 
     expected = np.zeros(mix.shape)
@@ -427,7 +427,7 @@ def climb(
     iterations: int,
     tolerance: float,
 ) -> EnvironmentFit:
-    """EM from the weights of a fit, which are fixed where its environment is known (`switches` None)."""
+    """EM from the weights of a fit, which are fixed if its environment is known (`switches` None)."""
     shares, moves, expected = fit.shares, fit.moves, fit.expected
     weights, switches, start, switching = fit.weights, fit.switches, fit.start, fit.switching
     path: list[float] = list(fit.path)

@@ -77,7 +77,7 @@ def fit(
             ones. Default of the hidden ones: chosen on the last 30 %.
         ensemble: further plausible chains in the family; 0 for no family. They are fits to blocks of the readings
             drawn with replacement, or to simulated readings for hidden environments and with epsilon. The family of a
-            backward chain beyond 32 joint states, where only `influence` certifies, is instead every process within
+            backward chain beyond 32 joint states, for which only `influence` certifies, is instead every process within
             limits that hold together with 95 % confidence, exactly, if one chain on the graph made the readings
             (`InfluenceFamily`).
         progress: called with (what, done, total); default a bar on a terminal.
@@ -250,7 +250,7 @@ def _step_of(data: object) -> int | None:
 
 
 def _check_privacy(epsilon: float | None, public: bool) -> float | None:
-    """The checked epsilon; a warning where the readings are neither public nor paid for."""
+    """The checked epsilon; a warning if the readings are neither public nor paid for."""
     if epsilon is not None and public:
         raise InputError("epsilon: given for data that is declared public; give one of the two")
     if epsilon is not None:

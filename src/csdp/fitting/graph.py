@@ -1,4 +1,4 @@
-"""Whom each sequence may follow, and lag-1 pair counts.
+"""The graph of sequences that may follow each other, and lag-1 pair counts.
 
 Counting goes by bit planes. A plane is one bit per tick: is this sequence in this state? A count is then the number of
 ones in the conjunction of two planes, 64 ticks at a time. Missing readings have no bit in any plane, so a pair skips
@@ -21,7 +21,7 @@ from csdp.fitting.sample import Progress, Sample
 
 Neighbours = int | Literal["all"] | None | npt.NDArray[Any]
 
-#: Sequences up to which all may follow all by default; beyond, each may follow this many besides itself.
+#: Sequences up to which all may follow all by default; beyond, each may follow this many beside itself.
 FEW = 8
 #: Couplings that "all" may ask for.
 MAX_PAIRS = 4_000_000
@@ -29,7 +29,7 @@ MAX_PAIRS = 4_000_000
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Whom each sequence may follow: sources[indptr[j]:indptr[j + 1]], in order, itself included."""
+    """The sequences that each may follow: sources[indptr[j]:indptr[j + 1]], in order, itself included."""
 
     indptr: Indices
     sources: Indices
@@ -57,7 +57,7 @@ class Graph:
         return csr_array((np.ones(self.sources.size), self.sources, self.indptr), shape=(size, size))
 
     def of(self, target: int) -> Indices:
-        """Whom a target may follow."""
+        """The sources of a target."""
         return self.sources[self.indptr[target] : self.indptr[target + 1]]
 
 
@@ -123,7 +123,7 @@ def read_neighbours(neighbours: Any, sequences: int) -> int | Graph:
 
 
 def graph_of_pairs(pairs: Any, sequences: int) -> Graph:
-    """A graph from pairs (target, source); everyone may follow itself besides."""
+    """A graph from pairs (target, source); each may follow itself as well."""
     array = np.asarray(pairs)
     if array.ndim != 2 or array.shape[1] != 2 or not np.issubdtype(array.dtype, np.integer):
         raise InputError("neighbours: a whole number, 'all', or pairs (target, source) of sequence numbers expected")
@@ -164,12 +164,12 @@ def screen_neighbours(readings: Sample, others: int, progress: Progress) -> Grap
         scores = np.empty((targets.size, s))
         compiled.information(present, following, targets, logs, scores)
         chosen += strongest_sources(scores, targets, others)
-        progress("choosing whom to follow", start + targets.size, s)
+        progress("choosing neighbours", start + targets.size, s)
     return Graph(np.concatenate([[0], np.cumsum([c.size for c in chosen])]), np.concatenate(chosen))
 
 
 def choose_graph(readings: Sample, neighbours: Any, progress: Progress) -> tuple[Graph, bool]:
-    """Whom each may follow: as given, or screened by lag-1 mutual information; and whether it was screened."""
+    """The graph as given, or screened by lag-1 mutual information; and whether it was screened."""
     wanted = read_neighbours(neighbours, readings.sequences)
     return (wanted, False) if isinstance(wanted, Graph) else (screen_neighbours(readings, wanted, progress), True)
 
@@ -181,7 +181,7 @@ def count_parameters(graph: Graph, m: int) -> int:
 
 
 def join_graphs(chains: Sequence[CoupledChain]) -> Graph:
-    """Whom each sequence follows in some of the chains, itself included."""
+    """The edges of all chains together, and of each sequence to itself."""
     s = chains[0].sequences
     codes = np.concatenate([np.arange(s) * (s + 1), *(chain.edge_targets * s + chain.edge_sources for chain in chains)])
     distinct = np.unique(codes)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, InfluenceFamily
-from csdp.chain.influence_family import FAMILY_STATES, influence_limits
+from csdp.chain.family import FAMILY_STATES, influence_limits
 from csdp.chain.stationary import connected_parts
 from csdp.chain.steps import METRIC_STATES
 from csdp.errors import InputError
@@ -34,7 +34,7 @@ from csdp.fitting.sample import Progress, Sample
 
 #: Confidence with which the limits of a fit hold together.
 CONFIDENCE = 0.95
-#: Share of the readings that is only learned from: where the graph is given, and where it is chosen on that share.
+#: Share of the readings that is only learned from: with a given graph, and with one chosen on that share.
 FIRST, FIRST_OF_SCREENED = 0.15, 1 / 3
 #: Factor by which the number of known readings grows from the beginning of a block of predictions to its end.
 _GROWTH = 1.3
@@ -172,7 +172,7 @@ class _Target:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was read, or no law at all explains the readings: then there are no limits."""
+        """Whether nothing was read, or no law explains the readings: then there are no limits."""
         return not len(self.cells) or self._support.room <= 0
 
     def gains(self) -> Floats:
@@ -218,12 +218,12 @@ class _Target:
         return out
 
     def _least(self, rows: Indices, c: int) -> Floats:
-        """The least probability of c given each snapshot; 0 where the readings say nothing."""
+        """The least probability of c given each snapshot; 0 if the readings leave it open."""
         most = self._largest(-self._features(rows), np.full(len(rows), c), -1.0)
         return np.maximum(np.where(np.isfinite(most), -most, 0.0), 0.0)
 
     def _largest(self, features: Floats, states: Indices, total: float) -> Floats:
-        """The largest value of each linear function of the effects; infinite where the readings leave it open.
+        """The largest value of each linear function of the effects; infinite if the readings leave it open.
 
         The function of state c is `features . effects[c]`; of state 0 it is `total` less those of the others.
         """
@@ -244,7 +244,7 @@ class _SupportFunction:
 
     The set is widened a little so that no probability in it is 0: a law that gives away a share eta to all states
     alike loses at most -n ln(1 - eta), and each of its probabilities is at least eta / m. Any t > 0 gives a bound,
-    `h.x <= max over y of (h.y + (L(y) - allowed) / t)` for x in the set; t is chosen where it is least.
+    `h.x <= max over y of (h.y + (L(y) - allowed) / t)` for x in the set; t is the best found.
     """
 
     def __init__(self, basis: Floats, counts: Floats, allowed: float) -> None:
@@ -265,14 +265,14 @@ class _SupportFunction:
 
     @property
     def room(self) -> float:
-        """By how much the best law is above what is allowed; the set is empty where it is not."""
+        """By how much the best law is above what is allowed; the set is empty if it is not."""
         return float(self._most - self._allowed)
 
     def _log_likelihood(self, points: Floats) -> Floats:
         return np.asarray(np.log(self._constant + points @ self._matrix.T) @ self._weights)
 
     def largest(self, directions: Floats) -> Floats:
-        """An upper bound for each direction (n, effects), hardly above the largest value."""
+        """An upper bound for each direction (n, effects), little above the largest value."""
         points = np.repeat(self._best, len(directions), axis=0)
         step = self._newton_steps(directions, points)
         far = np.einsum("jp,jp->j", directions, step)

@@ -43,7 +43,7 @@ class Prediction:
 
     @cached_property
     def sample(self) -> Sample:
-        """The readings in the order in which the chain meets them."""
+        """The readings in the order in which the chain reads them."""
         return self.readings.in_direction(self.chain.direction)
 
     @cached_property
@@ -84,11 +84,11 @@ class Prediction:
         return np.arange(self._starts[target], self._starts[target + 1])
 
     def scores(self, target: int) -> tuple[Floats, Bools]:
-        """Log-probability of the next state of a target at every step (0 where unknown)."""
+        """Log-probability of the next state of a target at every step (0 if unknown)."""
         return score_law(*self.law(target), self.sample.states[1:, target])
 
     def joint_scores(self) -> Floats:
-        """Log-probability of the whole next snapshot under a joint chain at every step (0 where unknown)."""
+        """Log-probability of the whole next snapshot under a joint chain at every step (0 if unknown)."""
         rows, complete = self._joint
         following = self.sample.states[1:]
         code = snapshot_numbers(following, self.chain.states)
@@ -102,7 +102,7 @@ class Prediction:
 
 
 def score_law(law: Floats, known: Bools, following: npt.NDArray[Any]) -> tuple[Floats, Bools]:
-    """Log-probability of what followed under a law (steps, m), 0 where unknown; and where it is known."""
+    """Log-probability of what followed under a law (steps, m), 0 if unknown; and at which steps it is known."""
     chance = law[np.arange(following.size), np.maximum(following, 0)]
     with np.errstate(divide="ignore"):
         return np.where(known, np.log(np.where(known, chance, 1.0)), 0.0), known
@@ -112,7 +112,7 @@ def law_residuals(law: Floats, known: Bools, following: npt.NDArray[Any]) -> tup
     """Residuals and their variances (steps, m - 1), each with mean zero given the past and uncorrelated.
 
     One for each question "state a, given that it is a or above?": `1(y >= a) (1(y = a) - h_a)` has variance
-    `Pr(y >= a) h_a (1 - h_a)` under the law. Zero where a reading is missing.
+    `Pr(y >= a) h_a (1 - h_a)` under the law. Zero if a reading is missing.
     """
     above = np.cumsum(law[:, ::-1], axis=1)[:, ::-1]
     m = law.shape[1]
@@ -174,14 +174,14 @@ class EnvironmentPrediction:
         self._cursor, self._scores_so_far = 0, self._before.copy()
 
     def law(self, target: int) -> tuple[Floats, Bools]:
-        """`Pr(next_target = b | past, next states of the targets before)` (steps, m), and where it is known."""
+        """`Pr(next_target = b | past, next states of the targets before)` (steps, m), and at which steps it is known."""
         laws = [member.law(target) for member in self._members]
         weights = self._weights(target)
         law = sum(weights[:, e, None] * laws[e][0] for e in range(len(laws)))
         return np.asarray(law), np.logical_and.reduce([known for _, known in laws])
 
     def scores(self, target: int) -> tuple[Floats, Bools]:
-        """Log-probability of the next state of a target given the targets before it, 0 where unknown."""
+        """Log-probability of the next state of a target given the targets before it, 0 if unknown."""
         return score_law(*self.law(target), self.sample.states[1:, target])
 
     def residuals(self, target: int) -> tuple[Floats, Floats]:
@@ -216,7 +216,7 @@ class EnvironmentPrediction:
 
 
 def shares_of_logs(logs: Floats) -> Floats:
-    """Probabilities from logarithms, along the last axis; equal ones where all are impossible."""
+    """Probabilities from logarithms, along the last axis; equal ones if all are impossible."""
     top = logs.max(axis=-1, keepdims=True)
     raised = np.exp(logs - np.where(np.isfinite(top), top, 0.0))
     whole = raised.sum(axis=-1, keepdims=True)
@@ -227,7 +227,7 @@ def shares_of_logs(logs: Floats) -> Floats:
 
 
 def in_blocks(work: Callable[[int, int], None], sequences: int, transitions: int) -> None:
-    """Do the work for ranges of sequences, on all cores where there is enough of it."""
+    """Do the work for ranges of sequences, on all cores if there is enough of it."""
     cores = min(os.cpu_count() or 1, sequences) if transitions > _THREADED else 1
     edges = np.linspace(0, sequences, cores + 1).astype(int).tolist()
     if cores == 1:
@@ -279,7 +279,7 @@ def mix_members(chains: Sequence[CoupledChain], graph: Graph) -> Floats:
 
 
 def order_labels(labels: Indices, direction: Direction) -> Indices:
-    """Environment of every step, in the order in which a chain of that direction meets them; labels by tick."""
+    """Environment of every step, in the order in which a chain of that direction reads them; labels by tick."""
     steps = labels[1:]
     return steps if direction == "forward" else steps[::-1]
 

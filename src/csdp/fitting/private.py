@@ -191,7 +191,7 @@ def _solve_effects(lagged: Floats, blocks: Floats, laws: Floats, graph: Graph) -
 
 
 def _mixture(effects: Floats, laws: Floats, graph: Graph) -> tuple[Floats, Floats]:
-    """Weights and matrices with `w_k P_k[a, b] = E_k[a, b] + d_k[b]`, all positive: effects shrink where they must."""
+    """Weights and matrices with `w_k P_k[a, b] = E_k[a, b] + d_k[b]`, all positive: effects shrink if they must."""
     shares, moves = np.empty(graph.sources.size), np.empty_like(effects)
     for j in range(laws.shape[0]):
         edges = slice(graph.indptr[j], graph.indptr[j + 1])

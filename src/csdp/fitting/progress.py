@@ -1,4 +1,4 @@
-"""How a fit shows what it is doing."""
+"""The progress bar of a fit."""
 
 from __future__ import annotations
 

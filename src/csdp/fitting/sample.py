@@ -30,9 +30,9 @@ _DISCRETISE = "a fit needs whole-number states; discretise first and pass the Pa
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """States (T, s), -1 where missing, of sequences with `m` states each; newest first for a backward chain.
+    """States (T, s), -1 if missing, of sequences with `m` states each; newest first for a backward chain.
 
-    `environments` (T,) are the environments under which the step that leads to each tick happens, where known.
+    `environments` (T,) are the environments under which the step that leads to each tick happens, if known.
     """
 
     states: States
@@ -54,7 +54,7 @@ class Sample:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the sequences, x1, x2, ... where none are given."""
+        """Names of the sequences, x1, x2, ... if none are given."""
         return self.names or number_names(self.sequences)
 
     @cached_property
@@ -81,7 +81,7 @@ class Sample:
         return replace(self, states=self.states[start:stop], environments=path)
 
     def in_direction(self, direction: Direction) -> Sample:
-        """The same readings in the order in which a chain of that direction meets them."""
+        """The same readings in the order in which a chain of that direction reads them."""
         if direction == self.direction:
             return self
         path = None if self.environments is None else self.environments[::-1]
@@ -89,7 +89,7 @@ class Sample:
 
 
 def snapshot_numbers(states: npt.NDArray[Any], m: int) -> Indices:
-    """The number of every snapshot (n, s), the first sequence the most significant digit; void where one is missing.
+    """The number of every snapshot (n, s), the first sequence the most significant digit; meaningless if one is missing.
 
     >>> snapshot_numbers(np.array([[0, 1], [2, 0]]), 3).tolist()
     [1, 6]
@@ -101,7 +101,7 @@ def snapshot_numbers(states: npt.NDArray[Any], m: int) -> Indices:
 
 
 def check_chain(chain: Any) -> None:
-    """Refuse what is no chain."""
+    """Refuse anything but a chain that fits make."""
     if not isinstance(chain, CoupledChain | JointChain | EnvironmentChain):
         raise InputError(f"chain: {type(chain).__name__} given; CoupledChain, JointChain or EnvironmentChain expected")
 
@@ -199,7 +199,7 @@ def _read_frame(data: Any) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
     columns = []
     for name in frame.columns:
         if str(name).lower() == "time":
-            raise InputError(f"data: column {name!r} is no sequence; drop it, or read the file as a Panel")
+            raise InputError(f"data: column {name!r} is not a sequence; drop it, or read the file as a Panel")
         column = frame[name]
         if column.dtype == nw.Boolean:
             column = column.cast(nw.Int16)
