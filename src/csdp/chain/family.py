@@ -143,8 +143,9 @@ class InfluenceFamily(Model):
 
     and no sequence depends on others than its edges say. Kernels may differ from tick to tick.
 
-    Formal guarantee: `influence`, the only bound beside the group level, holds for each member. It does not hold for an adversary who is unsure which member is true. As a `Model` it has the point's names and values,
-    but no single law: what needs one is refused, or uses `point`.
+    Formal guarantee: `influence`, the only bound beside the group level, holds for each member. It does not hold for an
+    adversary who is unsure which member is true. As a `Model` it has the point's names and values, but no single law:
+    what needs one is refused, or uses `point`.
 
     Args:
         point: a backward chain within the limits, for estimates and errors.

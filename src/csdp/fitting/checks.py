@@ -250,7 +250,8 @@ def fit_quality(
     """
     if not public:
         warnings.warn(
-            "the quality of a fit reveals something about the readings; keep it to yourself, or declare them public (public=True)",
+            "the quality of a fit reveals something about the readings; keep it to yourself, or declare them public "
+            "(public=True)",
             PrivacyLeakWarning,
             stacklevel=2,
         )

@@ -248,7 +248,7 @@ def score_steps(states: Any, indptr: Any, sources: Any, mix: Any, first: int, la
 def assign_steps(
     states: Any, indptr: Any, sources: Any, mix: Any, weights: Any, first: int, last: int, expected: Any
 ) -> None:
-    """Add to expected[k, a, b, e] the transitions assigned to each edge and environment; weights (steps, environments)."""
+    """Add to expected[k, a, b, e] the transitions of each edge and environment; weights (steps, environments)."""
     count = mix.shape[3]
     chances = np.empty(count)
     for t in range(weights.shape[0]):

@@ -261,8 +261,8 @@ class DriftCheck:
 
 def _warn_of_leak() -> None:
     warnings.warn(
-        "whether a chain has drifted reveals something about the readings; do not act on it in public, or declare them public "
-        "(public=True)",
+        "whether a chain has drifted reveals something about the readings; do not act on it in public, or declare "
+        "them public (public=True)",
         PrivacyLeakWarning,
         stacklevel=3,
     )

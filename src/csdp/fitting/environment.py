@@ -372,7 +372,7 @@ def _make_environments(
 
 @dataclass(frozen=True, eq=False)
 class EnvironmentFit:
-    """Members of an environment chain; `expected[k, a, b, e]` are the transitions assigned to edge k in environment e."""
+    """Members of an environment chain; `expected[k, a, b, e]` are the transitions of edge k in environment e."""
 
     graph: Graph
     shares: Floats  # (edges, E)

@@ -174,7 +174,7 @@ class EnvironmentPrediction:
         self._cursor, self._scores_so_far = 0, self._before.copy()
 
     def law(self, target: int) -> tuple[Floats, Bools]:
-        """`Pr(next_target = b | past, next states of the targets before)` (steps, m), and at which steps it is known."""
+        """`Pr(next_target = b | past, next states of the targets before)` (steps, m), and when it is known."""
         laws = [member.law(target) for member in self._members]
         weights = self._weights(target)
         law = sum(weights[:, e, None] * laws[e][0] for e in range(len(laws)))

@@ -89,7 +89,7 @@ class Sample:
 
 
 def snapshot_numbers(states: npt.NDArray[Any], m: int) -> Indices:
-    """The number of every snapshot (n, s), the first sequence the most significant digit; meaningless if one is missing.
+    """The number of every snapshot (n, s), the first sequence the most significant digit; void if one is missing.
 
     >>> snapshot_numbers(np.array([[0, 1], [2, 0]]), 3).tolist()
     [1, 6]
