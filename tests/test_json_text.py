@@ -12,11 +12,11 @@ import pytest
 import csdp
 from csdp.chain.files import load_model, read_model
 from csdp.cli.options import parse_json_or_file
-from csdp.cli.plan_options import read_plan
 from csdp.errors import CsdpError, InputError, LedgerError
 from csdp.json_text import parse_json
 from csdp.ledger.records import decode
 from csdp.panel import Discretiser
+from csdp.planning.plan_file import PlanFile
 from csdp.stream.messages import Bad, decode_message
 from csdp.stream.spec import read_spec
 
@@ -57,7 +57,7 @@ def test_files_with_long_numbers(tmp_path, digits):
     with pytest.raises(InputError, match=r"chain\.json"):
         load_model(chain)
     with pytest.raises(InputError, match=r"plan\.json"):
-        read_plan(str(plan))
+        PlanFile.load(plan)
     with pytest.raises(CsdpError):
         csdp.Plan.from_json(plan.read_text())
 

@@ -79,16 +79,14 @@ def walk_release():
     with tempfile.TemporaryDirectory() as folder, chdir(folder):
         run("chain new --sequences 2 --self-coupling 0.75 --p 0.1 --q 0.2 -o chain.json")
         run("chain simulate chain.json --steps 50 --seed 1 -o readings.csv")
-        run("plan chain.json --budget 0.5 --continual --min-age 1 --max-age 1 --anyway -o plan.json")
+        run("plan chain.json --age 1 --epsilon-c 0.1 -o plan.json")
         run(
             "release readings.csv --plan plan.json --dataset first --ledger first.db --budget 0.5 --anyway -o first.csv"
         )
         run("ledger show first.db")
+        run("plan chain.json --age 2 --epsilon-c 1 --about then -o then.json")
         with Walk() as walk:
-            run(
-                "release readings.csv --chain chain.json --query mean --age 2 --epsilon-c 1 --about then"
-                " --dataset home --ledger ledger.db -o released.csv"
-            )
+            run("release readings.csv --plan then.json --dataset home --ledger ledger.db -o released.csv")
     return walk.counts()
 
 

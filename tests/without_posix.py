@@ -26,7 +26,7 @@ COMMANDS = """
 chain new --sequences 2 --self-coupling 0.75 --p 0.1 --q 0.2 -o chain.json
 chain simulate chain.json --steps 50 --seed 1 -o readings.csv
 fit readings.csv --public -o fitted.json
-plan chain.json --budget 0.5 --continual --min-age 1 --max-age 1 --anyway -o plan.json
+plan chain.json --age 1 --epsilon-c 0.1 -o plan.json
 release readings.csv --plan plan.json --dataset a --ledger ledger.db --budget 0.5 --anyway -o a.csv
 ledger verify ledger.db
 doctor

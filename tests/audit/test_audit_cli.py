@@ -10,7 +10,6 @@ import pytest
 from typer.testing import CliRunner
 
 from csdp import CoupledChain, Mean, attack, audit
-from csdp.chain.files import save_model
 from csdp.cli import app
 from csdp.errors import InputError
 from csdp.ledger import Ledger
@@ -27,7 +26,7 @@ from audit.test_replay import plan, replay_written, understating_admission  # is
 def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    save_model(SKEWED, Path("chain.json"))
+    Path("skewed.json").write_text(Plan(SKEWED, Mean(), 1, 1.0).to_json())
 
 
 def run(*args, code=0):
@@ -38,7 +37,7 @@ def run(*args, code=0):
     return result
 
 
-DECLARED = ("chain.json", "--query", "mean", "--ages", "1", "--epsilon-c", "1", "--seed", "1", "--samples", "200000")
+DECLARED = ("skewed.json", "--seed", "1", "--samples", "200000")
 
 
 def test_ours_passes_and_the_printed_value_does_not():
@@ -79,7 +78,7 @@ def test_a_mechanism_of_ones_own():
 
 def test_several_releases_and_a_plan():
     Path("plan.json").write_text(plan().to_json())
-    output = run("--plan", "plan.json", "--releases", "2", "--samples", "20000", "--seed", "1").stdout
+    output = run("plan.json", "--releases", "2", "--samples", "20000", "--seed", "1").stdout
     assert "claimed 0.269501" in output
     assert "leakage of 2 releases as declared" in output
 
@@ -87,16 +86,14 @@ def test_several_releases_and_a_plan():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ([], "give CHAIN.json with --age and --epsilon-c, or --plan, or --ledger"),
-        (["chain.json"], "give --age for all sequences, or --ages"),
-        (["chain.json", "--age", "1"], "give --epsilon-c"),
-        (["chain.json", "--age", "1", "--epsilon-c", "1", "--dataset", "d"], "leave out --dataset"),
+        ([], "give PLAN.json, as `csdp plan` writes it, or --ledger"),
+        (["none.json"], "none.json: no such file"),
+        ([*DECLARED, "--dataset", "d"], "leave out --dataset"),
         (["--ledger", "none.db"], "none.db"),
         (["--ledger", "none.db", "--claim", "1"], "leave out --claim"),
         ([*DECLARED, "--reads", "history"], "'history' is for --mechanism"),
         ([*DECLARED, "--samples", "3"], "samples: 3 given"),
         ([*DECLARED, "--figure", "no/such/folder.svg"], "cannot be written"),
-        (["--plan", "p.json", "--query", "mean"], "leave out --query"),
     ],
 )
 def test_bad_input_is_one_line(args, message):
@@ -112,7 +109,7 @@ def test_a_ledger_is_replayed(where):
     with Ledger.open(where) as ledger:
         Publisher(chosen, dataset="ward-7", ledger=ledger).publish(Panel.from_states(np.zeros((8, 1), dtype=int)))
         head = ledger.summary("ward-7").head_hash
-    output = run("chain.json", "--ledger", where, "--dataset", "ward-7", "--plan", "plan.json", "--head", head).stdout
+    output = run("plan.json", "--ledger", where, "--dataset", "ward-7", "--head", head).stdout
     assert output.splitlines() == [
         "7 charges of 1 dataset replayed: no leakage is recorded too low",
         "ward-7: 7 charges",
@@ -128,8 +125,7 @@ def test_a_lying_ledger_is_found_out(where):
     result = run("--ledger", where, code=4)
     assert "15 findings" in result.stdout
     assert "csdp: dataset 'ward-7': entry 2: tick 1: the leakage of the present is recorded as 0.098" in result.stderr
-    save_model(ONE, Path("chain.json"))
-    assert json.loads(run("chain.json", "--ledger", where, "--format", "json", code=4).stdout)["ok"] is False
+    assert json.loads(run("skewed.json", "--ledger", where, "--format", "json", code=4).stdout)["ok"] is False
 
 
 # ---- figures

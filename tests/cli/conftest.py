@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from csdp import CoupledChain
-from csdp.chain.files import save_model
+from csdp import CoupledChain, Plan
+from csdp.chain.files import load_model, save_model
 from csdp.cli import app
+from csdp.estimate.result import About
+from csdp.panel import Discretiser
+from csdp.planning.plan_file import PlanFile
+from csdp.query import parse_query
 
 Run = Callable[..., Any]
 
@@ -58,6 +62,22 @@ def paper(tmp_path: Path) -> Path:
     path = tmp_path / "chain.json"
     save_model(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), path)
     return path
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Callable[..., Path]:
+    """Write a plan file for a chain file, and give back its path."""
+
+    def call(
+        chain: Path, *, age: int = 2, level: float = 1.0, about: About = "then", states: Path | None = None, **how: Any
+    ) -> Path:
+        discretiser = None if states is None else Discretiser.load(states)
+        query = parse_query(how.pop("query", "mean"))
+        path = tmp_path / "plan.json"
+        PlanFile(Plan(load_model(chain), query, age, level, **how), about, None, discretiser).save(path)
+        return path
+
+    return call
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from csdp import CoupledChain, EnvironmentChain, Plan
+from csdp import CoupledChain, EnvironmentChain
 from csdp.chain.files import load_model
-from csdp.planning.plan_file import PlanFile
 
 SPEC = """
 dataset = "live"
@@ -49,10 +48,9 @@ def write_readings(path, states, first=0):
 def follow(run, folder, rest, *, reports):
     """Release, stream, replay and report under fitted.json; the certificate of the release."""
     run("leakage", folder / "fitted.json", "--age", "1", "--epsilon-c", "0.5")
-    plan = ("--chain", folder / "fitted.json", "--age", "1", "--epsilon-c", "0.5", "--query", "mean")
+    plan = ("--plan", folder / "plan.json")
     data, ledger = write_readings(folder / "rest.csv", rest, 200), folder / "ledger.db"
     run("release", data, *plan, "--dataset", "batch", "--ledger", ledger, "--anyway", "-o", folder / "out.csv")
-    PlanFile(Plan(load_model(folder / "fitted.json"), "mean", 1, 0.5)).save(folder / "plan.json")
     (folder / "stream.toml").write_text(SPEC)
     lines = "".join(json.dumps({"time": t, "values": row.tolist()}) + "\n" for t, row in enumerate(rest))
     outputs = run("stream", "--spec", folder / "stream.toml", stdin=lines).stdout.splitlines()
@@ -77,7 +75,7 @@ def test_from_readings_to_releases_a_stream_and_reports(run, tmp_path, kind, rep
     chain = load_model(tmp_path / "fitted.json")
     assert chain.kind == ("clock" if kind == "clock" else "hidden")
     assert (chain.cycle is not None) == (kind != "hidden")
-    run("plan", tmp_path / "fitted.json", "--budget", "1", "--max-age", "1", "--anyway", "-o", tmp_path / "plan.json")
+    run("plan", tmp_path / "fitted.json", "--age", "1", "--epsilon-c", "0.5", "-o", tmp_path / "plan.json")
     assert json.loads((tmp_path / "plan.json").read_text())["epsilon_c"] > 0
     certificate = follow(run, tmp_path, states[200:], reports=reports)
     condition = "given the phase of the clock" if kind == "clock" else "given the environment of every tick"

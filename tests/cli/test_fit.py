@@ -49,10 +49,8 @@ def test_the_same_as_json(run, readings, tmp_path):
 
 
 def test_a_discretiser_of_its_own_and_another_method(run, readings, tmp_path):
-    states = tmp_path / "d.json"
-    run("fit", readings, "--public", "--edges", "25", "--bounds", "0,50", "--ensemble", "0", "-o", tmp_path / "a.json",
-        "-d", states)  # fmt: skip
-    again = ["--discretiser", str(states), "--method", "joint"]
+    run("fit", readings, "--public", "--edges", "25", "--bounds", "0,50", "--ensemble", "0", "-o", tmp_path / "a.json")
+    again = ("--discretiser", tmp_path / "a.discretiser.json", "--method", "joint")
     run("fit", readings, "--public", *again, "--ensemble", "0", "-o", tmp_path / "b.json")
     chain = load_model(tmp_path / "b.json")
     assert chain.fitted.method == "joint"
@@ -83,8 +81,8 @@ def test_paid_for(run, fails, readings, tmp_path):
 
 def test_a_discretiser_of_private_readings_is_not_published(run, fails, readings, tmp_path):
     """A paid or public chain would publish the edges and values that it learned from private readings."""
-    learned, chain = tmp_path / "learned.json", tmp_path / "c.json"
-    run("fit", readings, "--states", "2", "--ensemble", "0", "-o", tmp_path / "leaky.json", "-d", learned)
+    learned, chain = tmp_path / "leaky.discretiser.json", tmp_path / "c.json"
+    run("fit", readings, "--states", "2", "--ensemble", "0", "-o", tmp_path / "leaky.json")
     assert Discretiser.load(learned).source == "private"
     for paid in (("--epsilon", "0.1"), ("--public",)):
         message = fails("fit", readings, "--discretiser", learned, *paid, "--ensemble", "0", "-o", chain)
@@ -92,10 +90,8 @@ def test_a_discretiser_of_private_readings_is_not_published(run, fails, readings
         assert "Declare edges" in message
     assert not chain.exists()
     run("fit", readings, "--epsilon", "1", "--edges", "25", "--bounds", "0,50", "--ensemble", "0", "-o", chain)
-    release = ("release", readings, "--chain", chain, "--discretiser", learned, "--age", "1", "--epsilon-c", "1")
-    place = ("--dataset", "d", "--ledger", tmp_path / "l.db", "--anyway", "--model-unchecked", "-o",
-             tmp_path / "out.csv")  # fmt: skip
-    assert "discretiser: its edges and values come from private readings" in fails(*release, *place)
+    plan = ("plan", chain, "--discretiser", learned, "--age", "1", "--epsilon-c", "1", "-o", tmp_path / "plan.json")
+    assert "discretiser: its edges and values come from private readings" in fails(*plan)
 
 
 def test_words_found_in_private_readings_are_not_declared(run, fails, tmp_path):
@@ -104,12 +100,13 @@ def test_words_found_in_private_readings_are_not_declared(run, fails, tmp_path):
     path.write_text("time,a\n" + "".join(f"{t},{'low' if t % 3 else 'high'}\n" for t in range(99)))
     run("open", path, "-o", spec)
     assert 'categories_from = "readings"' in spec.read_text()
-    assert "declare them with --edges, --categories" in fails("fit", spec, "--epsilon", "1", *out)
+    assert "declare them with --edges" in fails("fit", spec, "--epsilon", "1", *out)
     run("fit", spec, *out)
     assert Discretiser.load(tmp_path / "c.discretiser.json").source == "private"
     run("fit", spec, "--public", *out)
     assert Discretiser.load(tmp_path / "c.discretiser.json").source == "public"
-    run("fit", spec, "--epsilon", "1", "--categories", "low,high", *out)
+    run("open", path, "--categories", "low,high", "-o", spec)
+    run("fit", spec, "--epsilon", "1", *out)
     assert Discretiser.load(tmp_path / "c.discretiser.json").source == "declared"
 
 
@@ -126,18 +123,19 @@ def test_words_are_states_and_stay_words(run, fails, tmp_path):
     moves = np.random.default_rng(1).integers(3, size=(300, 2)) * (np.random.default_rng(2).random((300, 2)) < 0.2)
     rows = words[np.cumsum(moves, axis=0) % 3]
     path.write_text("time,a,b\n" + "".join(f"{t},{a},{b}\n" for t, (a, b) in enumerate(rows)))
-    fit = ("fit", path, "--ensemble", "0", "-o", chain, "--categories")
-    run(*fit, "low,mid,high", "--epsilon", "5")  # declared: nothing of the states comes from private readings
-    known = Discretiser.load(tmp_path / "c.discretiser.json")
+    data, states, plan = tmp_path / "in.toml", tmp_path / "c.discretiser.json", tmp_path / "plan.json"
+    run("open", path, "--categories", "low,mid,high", "-o", data)
+    run("fit", data, "--ensemble", "0", "-o", chain, "--epsilon", "5")  # declared: no private reading made the states
+    known = Discretiser.load(states)
     assert (known.categories, known.source) == (("low", "mid", "high"), "declared")
-    release = ("--discretiser", tmp_path / "c.discretiser.json", "--query", "mean", "--age", "1", "--epsilon-c", "1")
-    run("release", path, "--chain", chain, *release, "--dataset", "d", "--ledger", tmp_path / "l.db", "--about", "then",
-        "--anyway", "--model-unchecked", "-o", tmp_path / "out.csv")  # fmt: skip
+    run("plan", chain, "--discretiser", states, "--age", "1", "--epsilon-c", "1", "--about", "then", "-o", plan)
+    run("release", path, "--plan", plan, "--dataset", "d", "--ledger", tmp_path / "l.db", "--anyway",
+        "--model-unchecked", "-o", tmp_path / "out.csv")  # fmt: skip
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 300
-    assert "none of the categories" in fails(*fit, "low,mid", "--public")
-    cut = tmp_path / "cut.json"
-    run(*fit, "low,mid,high", "--public", "--strategy", "quantile", "--states", "2", "-d", cut)
-    assert Discretiser.load(cut).categories is None
+    assert "none of the categories" in fails("open", path, "--categories", "low,mid", "-o", data)
+    cut = ("--public", "--strategy", "quantile", "--states", "2", "--ensemble", "0")
+    run("fit", data, *cut, "-o", tmp_path / "cut.json")
+    assert Discretiser.load(tmp_path / "cut.discretiser.json").categories is None
 
 
 def test_movement_within_a_step_shows_both_leakages(run, tmp_path):

@@ -31,15 +31,15 @@ def test_from_file_to_report_with_the_input_file_alone(run, file):
     shown = run("open", file.name, "-o", "input.toml").stdout
     assert "PRIVATE" in shown
     run("fit", "input.toml", *SMALL, "-o", "chain.json")
-    run("plan", "chain.json", "--budget", "2", "--max-age", "1", "-o", "plan.json")
-    place = ["--dataset", "d", "--ledger", "ledger.db"]
-    states = ["--discretiser", "chain.discretiser.json"]
-    out = ["--simulated-times", "--stale-limit", "1", "--model-unchecked", "-o", "out.csv", "--format", "json"]
-    options = ["--chain", "chain.json", "--age", "1", "--epsilon-c", "2", "--about", "then"]
-    released = json.loads(run("release", "input.toml", *states, *options, *place, *out).stdout)
+    states = ["--discretiser", "chain.discretiser.json", "--stale-limit", "1"]
+    given = ["--age", "1", "--epsilon-c", "2", "--about", "then"]
+    run("plan", "chain.json", *given, *states, "-o", "plan.json")
+    plan = ["--plan", "plan.json", "--dataset", "d"]
+    out = ["--ledger", "ledger.db", "--simulated-times", "--model-unchecked", "-o", "out.csv", "--format", "json"]
+    released = json.loads(run("release", "input.toml", *plan, *out).stdout)
     assert released["published"] > TICKS / 2
     assert released["model"]["status"] == "untested"  # too few ticks
-    run("report", "ledger.db", "--dataset", "d", "--data", "input.toml", *states, "-o", "report")
+    run("report", "ledger.db", *plan, "--data", "input.toml", "-o", "report")
     assert (file.parent / "report" / "index.html").stat().st_size > 1000
     run("init", "input.toml", "--plan", "later.json", "-o", "stream.toml")
     assert "input" in tomllib.loads((file.parent / "stream.toml").read_text())
@@ -131,22 +131,23 @@ class TestWhatIsFound:
 
 
 class TestOptions:
-    """Each option overrules what is found, in every command that takes readings."""
+    """Each option overrules what is found."""
 
     def test_each_of_them(self, run, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         text = "a|who|what|note\n01/02/2024 00:30|p|1,5|low\n01/02/2024 00:31|p|2,5|high\n01/02/2024 00:31|p|3,5|low\n"
         (tmp_path / "d.csv").write_bytes(("made by hand\n" + text).encode("utf-16-le"))
+        (tmp_path / "text.toml").write_text('[input]\nfile = "d.csv"\nencoding = "utf-16-le"\nskip = 1\n')
         given = [
             *("--time", "a", "--time-format", "%d/%m/%Y %H:%M", "--sequence", "who", "--delimiter", "|"),
-            *("--encoding", "utf-16-le", "--skip", "1", "--timezone", "Europe/Berlin", "--step", "1min"),
-            *("--duplicates", "mean"),
+            *("--timezone", "Europe/Berlin", "--step", "1min", "--duplicates", "mean"),
         ]
-        run("open", "d.csv", *given, "--value", "what", "--decimal", ",", "-o", "in.toml")
+        run("open", "text.toml", *given, "--value", "what", "--decimal", ",", "-o", "in.toml")
         readings = read_readings("in.toml")
         assert readings.readings[:, 0].tolist() == [1.5, 3.0]
         assert str(readings.times[0]) == "2024-01-31T23:30:00"
-        run("open", "d.csv", *given, "--value", "note", "--categories", "low,high", "-o", "in.toml", "--names", "p")
+        words = ("--value", "note", "--categories", "low,high", "--names", "p")
+        run("open", "text.toml", *given, *words, "-o", "in.toml")
         assert read_readings("in.toml").readings[:, 0].tolist() == [0.0, 0.5]
 
     def test_they_go_before_the_input_file(self, run, tmp_path, monkeypatch):
@@ -160,7 +161,8 @@ class TestOptions:
 
     def test_no_header(self, run, tmp_path):
         (tmp_path / "d.csv").write_text("0,1.5\n1,2.5\n2,3.5\n")
-        run("open", tmp_path / "d.csv", "--no-header", "--time", "column1", "-o", tmp_path / "in.toml")
+        (tmp_path / "text.toml").write_text('[input]\nfile = "d.csv"\nheader = false\n')
+        run("open", tmp_path / "text.toml", "--time", "column1", "-o", tmp_path / "in.toml")
         assert read_readings(tmp_path / "in.toml").readings[:, 0].tolist() == [1.5, 2.5, 3.5]
 
     def test_tables_of_databases(self, run, tmp_path):

@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.cli.plan_options import ReadingOptions
+from csdp.cli.plan import make_range
 from csdp.errors import InputError
-from csdp.planning.plan_file import PlanFile
-
-TO = ("--age", "1", "--epsilon-c", "8", "--about", "then", "--ledger", "ledger.db", "--anyway")
 
 
 def write(path, readings):
@@ -59,84 +56,70 @@ def certificate():
     return json.loads(Path("out.csv.certificate.json").read_text())
 
 
-def test_readings_by_default_where_the_discretiser_has_bounds(house, run):
-    run("release", "new.csv", "--chain", "chain.json", "--discretiser", "states.json", *TO, "--dataset", "a",
-        "-o", "out.csv")  # fmt: skip
-    rows = released()
-    assert [row["count"] for row in rows[3:6]] == ["2", "1", "2"]
-    assumed = certificate()["assumptions"]
-    assert any("First assumption" in words and "was tested: no public past" in words for words in assumed)
-    run("release", "new.csv", "--chain", "chain.json", "--discretiser", "states.json", "--of", "states", *TO,
-        "--dataset", "b", "-o", "states.csv")  # fmt: skip
-    assert "count" not in released("states.csv")[0]
+TO = ("--ledger", "ledger.db", "-o", "out.csv", "--anyway", "--dataset")
+
+
+def make_plan(run, *more):
+    given = ("--discretiser", "states.json", "--low", "0", "--high", "1", "--resolution", "0.01")
+    run("plan", "chain.json", *given, "--age", "1", "--epsilon-c", "8", "--about", "then", *more, "-o", "plan.json")
 
 
 def test_without_a_public_past_no_band_and_no_usefulness_is_stated(house, run):
-    given = ("release", "new.csv", "--chain", "chain.json", "--discretiser", "states.json", *TO)
-    words = " ".join(run(*given, "--dataset", "a", "-o", "out.csv").output.split())
+    make_plan(run)
+    given = ("release", "new.csv", "--plan", "plan.json", *TO)
+    words = " ".join(run(*given, "a").output.split())
     assert "if each reading had its state's value (not measured)" in words
-    assert "no bands: give --past" in words
+    assert "no bands: plan with --past" in words
     assert "of the truths" not in words
     assert {(row["standard_error"], row["low"], row["high"]) for row in released()} == {("", "", "")}
-    assert all(row["estimate"] for row in released() if row["value"])
+    assert [row["count"] for row in released()[3:6]] == ["2", "1", "2"]
     assert certificate()["worth"] is None
-    known = json.loads(run(*given, "--dataset", "b", "-o", "out.csv", "--format", "json").output)
+    assert any("was tested: no public past" in words for words in certificate()["assumptions"])
+    known = json.loads(run(*given, "b", "--format", "json").output)
     assert known["usefulness"] is known["estimate"]["level"] is None
-    past = json.loads(run(*given, "--past", "past.csv", "--dataset", "c", "-o", "out.csv", "--format", "json").output)
+    make_plan(run, "--past", "past.csv")
+    past = json.loads(run(*given, "c", "--format", "json").output)
     assert past["usefulness"] is not None
     assert past["estimate"]["level"] == 0.95
 
 
 def test_a_public_past_is_asked_and_may_refuse(house, run, fails):
-    given = ("--chain", "chain.json", "--discretiser", "states.json", "--query", "count:0.5..", *TO)
-    run("release", "new.csv", *given, "--past", "past.csv", "--dataset", "a", "-o", "out.csv")
-    words = " ".join(certificate()["assumptions"])
-    assert "tested on a public past, and not rejected" in words
-    message = fails("release", "new.csv", *given, "--past", "signal.csv", "--dataset", "b", "-o", "out.csv")
-    assert "finer states" in message
+    counted = ("--query", "count:0.5..", "--past")
+    make_plan(run, *counted, "past.csv")
+    run("release", "new.csv", "--plan", "plan.json", *TO, "a")
+    assert "tested on a public past, and not rejected" in " ".join(certificate()["assumptions"])
+    given = ("--discretiser", "states.json", "--low", "0", "--high", "1", "--age", "1", "--epsilon-c", "8")
+    assert "finer states" in fails("plan", "chain.json", *given, *counted, "signal.csv")
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("given", "words"),
     [
-        ({"of": "readings"}, "range is not known"),
-        ({"low": 0.0}, "range is not known"),
-        ({"of": "states", "low": 0.0, "high": 1.0}, "of readings; leave them out"),
-        ({"low": 0.0, "high": 1.0, "resolution": 0.3}, "does not divide"),
-        ({"low": 1.0, "high": 0.0}, "low must be below high"),
+        ((0.0, None, None), "range is not known"),
+        ((None, None, 0.5), "range is not known"),
+        ((0.0, 1.0, 0.3), "does not divide"),
+        ((1.0, 0.0, None), "low must be below high"),
     ],
 )
-def test_options_that_say_no_range_are_refused(options, words):
+def test_options_that_give_no_range_are_refused(given, words):
     with pytest.raises(InputError, match=words):
-        ReadingOptions(**options).query("mean")
+        make_range(*given)
 
 
-def test_what_options_mean(tmp_path):
-    assert ReadingOptions().query("mean") == csdp.Mean()
-    assert ReadingOptions(low=0.0, high=2.0, resolution=0.5).query("sum") == csdp.Sum(of=csdp.ReadingRange(0, 2, 0.5))
-    file = tmp_path / "states.json"
-    csdp.Discretiser.declared(["a"], edges=[0.5], bounds=(0, 1)).save(file)
-    assert ReadingOptions().query("max", str(file)) == csdp.Max()  # has no form for readings
-    with pytest.raises(InputError, match="of readings given"):
-        ReadingOptions(of="readings").query("max", str(file))
-    text = "mean of readings 0..1 by 0.5"
-    assert ReadingOptions().query(text).text == text
-    with pytest.raises(InputError, match="says what it is of"):
-        ReadingOptions(low=0.0, high=1.0).query(text)
-
-
-def test_the_discretiser_of_the_plan_file_makes_the_states(house, run, fails):
+def test_the_discretiser_of_the_plan_file_makes_the_states(house, run):
     """Readings that happen to be values of the model were taken for states, whatever the model was fitted to."""
     csdp.Discretiser.declared(["x1", "x2"], edges=[1.5], bounds=(0, 2)).save("states.json")
-    plan = csdp.Plan(csdp.CoupledChain.from_json(Path("chain.json").read_text()), csdp.Count(0), 1, 600.0)
-    PlanFile(plan, "then", None, csdp.Discretiser.load("states.json")).save("plan.json")
+    given = ("--query", "count:0", "--age", "1", "--epsilon-c", "600", "--about", "then")
+    run("plan", "chain.json", *given, "--discretiser", "states.json", "-o", "plan.json")
     write(Path("new.csv"), np.ones((6, 2)))
-    run("release", "new.csv", "--plan", "plan.json", *TO[6:], "--dataset", "a", "-o", "out.csv")
+    run("release", "new.csv", "--plan", "plan.json", *TO, "a")
     assert [round(float(row["value"])) for row in released()] == [2] * 5
 
 
-def test_readings_without_a_discretiser_are_refused(house, fails):
+def test_readings_without_a_discretiser_are_refused(house, run, fails):
     """Their states came silently from the nearest value of the model."""
-    given = ("--chain", "chain.json", "--low", "0", "--high", "1", *TO, "--dataset", "a", "-o", "out.csv")
-    assert "choose --outside clamp" in fails("release", "new.csv", *given)
+    given = ("--low", "0", "--high", "1", "--age", "1", "--epsilon-c", "8", "--about", "then")
+    run("plan", "chain.json", *given, "-o", "plan.json")
+    message = fails("release", "new.csv", "--plan", "plan.json", *TO, "a")
+    assert "`csdp plan --discretiser`" in message
     assert not Path("ledger.db").exists()

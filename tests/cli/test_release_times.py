@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from csdp import Ledger, Mean, Plan, Publisher
-from csdp.chain.files import load_model
+from csdp import Ledger, Publisher
 from csdp.errors import InputError
 from csdp.panel import read_panel
+from csdp.planning.plan_file import PlanFile
 from csdp.tables import open_table
 
 STEP, AGE = 60, 5
@@ -31,24 +31,16 @@ def readings(tmp_path):
     return path
 
 
+@pytest.fixture
+def paper(paper, plan_file):
+    """A plan file in the place of the chain."""
+    return plan_file(paper, age=AGE, stale_limit=30)
+
+
 def release(run, paper, readings, *more, dataset="d", **settings):
     folder = readings.parent
-    plan = (
-        "--chain",
-        paper,
-        "--query",
-        "mean",
-        "--age",
-        AGE,
-        "--epsilon-c",
-        "1",
-        "--stale-limit",
-        "30",
-        "--about",
-        "then",
-    )
     where = ("--dataset", dataset, "--ledger", folder / "ledger.db", "-o", folder / "out.json", "--format", "json")
-    content = json.loads(run("release", readings, *plan, *where, *more, **settings).stdout)
+    content = json.loads(run("release", readings, "--plan", paper, *where, *more, **settings).stdout)
     with Ledger.open(folder / "ledger.db", read_only=True) as ledger:
         ticks = [one.tick for one in ledger.published(dataset)]
     return content["certificate"], ticks
@@ -83,8 +75,8 @@ def test_numbers_are_what_they_say(run, paper, tmp_path):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_in_python_somebody_has_to_say_what_times_are(paper, readings, tmp_path, engine):
-    model = load_model(paper)
-    plan = Plan(model, Mean(), AGE, 1.0, stale_limit=30)
+    plan = PlanFile.load(paper).plan
+    model = plan.model
     source = read_panel(readings, values=model.value_table) if engine == "memory" else open_table(readings, plan)
     with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db", time_step=STEP) as publisher:
         with pytest.raises(InputError, match="newest timestamps lie beyond the wall clock"):

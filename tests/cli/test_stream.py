@@ -91,7 +91,9 @@ def test_a_stream_that_runs_has_no_format(fails, started):
 
 def test_check_of_a_service(run, fails, started, tmp_path):
     keys = ["--keys", str(tmp_path / "keys.json")]
-    made = json.loads(run("key", "new", "--role", "reader", "--dataset", "*", *keys, "--format", "json").stdout)
+    made = json.loads(
+        run("serve", "key", "new", "--role", "reader", "--dataset", "*", *keys, "--format", "json").stdout
+    )
     assert made["key"].startswith(f"csdp_{made['id']}_")
     output = run("serve", "--spec", started, "--check", *keys).stdout
     assert "dataset readings, 2 sequences, Plan(mean" in output
@@ -101,9 +103,9 @@ def test_check_of_a_service(run, fails, started, tmp_path):
     assert content["keys"] == 1
     assert made["key"] not in json.dumps(content)
     assert "json requires --check" in fails("serve", "--spec", started, *keys, "--format", "json")
-    gone = json.loads(run("key", "remove", made["id"], *keys, "--format", "json").stdout)
+    gone = json.loads(run("serve", "key", "remove", made["id"], *keys, "--format", "json").stdout)
     assert gone == {"removed": made["id"]}
-    assert json.loads(run("key", "list", *keys, "--format", "json").stdout) == []
+    assert json.loads(run("serve", "key", "list", *keys, "--format", "json").stdout) == []
     assert not (tmp_path / "ledger.db").exists()
 
 

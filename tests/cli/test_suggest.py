@@ -76,7 +76,8 @@ READ += ("--time", "when", "--names", "ward A,ward B")
 def test_the_commands_read_the_readings_as_they_were_read_here(run, irregular, until):
     """They were printed without --step and --resample, and a fortieth of the ticks was published."""
     past = () if until is None else ("--until", until)
-    asked = ("suggest", irregular.name, *READ, *past, *SHORT, "-o", "suggested")
+    run("open", irregular.name, *READ, "-o", "input.toml")
+    asked = ("suggest", "input.toml", *past, *SHORT, "-o", "suggested")
     content = json.loads(run(*asked, "--format", "json").stdout)
     first = content["plans"][0]
     assert content["next"] == Path("suggested/next.txt").read_text().splitlines()
@@ -213,12 +214,11 @@ def test_too_little_to_say(fails, tmp_path):
     assert "is a file; give the name of a folder" in fails("suggest", path, "--public", "-o", path)
 
 
-def test_report_of_nothing(run, fails, tmp_path, paper):
+def test_report_of_nothing(run, fails, tmp_path, paper, plan_file):
     readings = tmp_path / "r.csv"
     run("chain", "simulate", paper, "--steps", "20", "--seed", "1", "-o", readings)
     ledger = tmp_path / "l.db"
-    run("release", readings, "--chain", paper, "--age", "2", "--epsilon-c", "1", "--dataset", "d", "--ledger", ledger,
-        "--about", "then", "-o", tmp_path / "o.csv")  # fmt: skip
+    run("release", readings, "--plan", plan_file(paper), "--dataset", "d", "--ledger", ledger, "-o", tmp_path / "o.csv")
     out = ["-o", str(tmp_path / "rep")]
     assert "no dataset 'e'" in fails("report", ledger, "--dataset", "e", *out)
     other = tmp_path / "later.csv"
@@ -227,14 +227,13 @@ def test_report_of_nothing(run, fails, tmp_path, paper):
     run("report", ledger, "--dataset", "d", "--data", readings, *out)
 
 
-def test_report_of_words_that_the_discretiser_declares(run, tmp_path, monkeypatch):
+def test_report_of_words_that_the_discretiser_declares(run, tmp_path, monkeypatch, plan_file):
     monkeypatch.chdir(tmp_path)
     words = ["low", "high", "high", "low", "low", "high"] * 5
     Path("words.csv").write_text("time,x1\n" + "".join(f"{tick},{word}\n" for tick, word in enumerate(words)))
     Discretiser.fit("words.csv", categories=["low", "high"], public=True).save("states.json")
     save_model(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), "chain.json")
-    place = ["--dataset", "d", "--discretiser", "states.json"]
-    run("release", "words.csv", "--chain", "chain.json", "--age", "1", "--epsilon-c", "2", "--about", "then", *place,
-        "--ledger", "l.db", "-o", "o.csv")  # fmt: skip
-    run("report", "l.db", *place, "--data", "words.csv", "-o", "report")
+    plan = plan_file("chain.json", age=1, level=2.0, states="states.json")
+    run("release", "words.csv", "--plan", plan, "--dataset", "d", "--ledger", "l.db", "-o", "o.csv")
+    run("report", "l.db", "--dataset", "d", "--plan", plan, "--data", "words.csv", "-o", "report")
     assert Path("report/index.html").is_file()

@@ -264,20 +264,10 @@ def test_the_command_line(more, tmp_path, monkeypatch) -> None:
     save_model(chain(), "chain.json")
     discretised().save("d.json")
     wide_file(tmp_path)
-    command = ["release", "wide.csv", "--chain", "chain.json", "--query", "linear:1,4", "--ages", "1,3"]
-    command += [
-        "--epsilon-c",
-        "600",
-        "--about",
-        "then",
-        "--dataset",
-        "d",
-        "--ledger",
-        "ledger.db",
-        "-o",
-        "out.json",
-        *more,
-    ]
+    command = ["plan", "chain.json", "--query", "linear:1,4", "--age", "1,3", "--epsilon-c", "600", "--about", "then"]
+    assert CliRunner().invoke(app, [*command, *more, "-o", "plan.json"]).exit_code == 0
+    place = ["--dataset", "d", "--ledger", "ledger.db", "-o", "out.json"]
+    command = ["release", "wide.csv", "--plan", "plan.json", *place]
     done = CliRunner().invoke(app, command, standalone_mode=False)
     assert done.exit_code == 0, done.output
     rows = json.loads((tmp_path / "out.json").read_text())["releases"]

@@ -46,7 +46,7 @@ def test_every_command_of_the_page_is_in_its_table():
 
 
 def test_a_command_that_nobody_runs_would_be_seen():
-    found, _ = commands(PAGE.replace("    csdp key list", "    rsync -a somewhere"))
+    found, _ = commands(PAGE.replace("    csdp serve key list", "    rsync -a somewhere"))
     assert any(one.startswith("rsync") for one in found)
 
 
@@ -64,13 +64,13 @@ def test_a_specification_is_checked_and_keys_are_rotated(tmp_path, monkeypatch):
     write_spec(tmp_path).rename(tmp_path / "stream.toml")
     assert "dataset ward-7" in run_line("csdp serve --spec stream.toml --check", tmp_path)
     section = PAGE.partition("## Rotation of keys")[2].partition("\n## ")[0]
-    new, listed, removed = re.findall(r"^ {4}(csdp key .*)$", section, re.MULTILINE)
+    new, listed, removed = re.findall(r"^ {4}(csdp serve key .*)$", section, re.MULTILINE)
     assert run_line(new, tmp_path).startswith("csdp_")
     table = run_line(f"{listed.partition('#')[0]} --format json", tmp_path)
     [key] = json.loads(table)
     assert (key["role"], key["datasets"], key["label"]) == ("reader", ["ward-7"], "corridor 2025")
     run_line(removed.replace("0123456789ab", key["id"]), tmp_path)
-    assert json.loads(run_line("csdp key list --format json", tmp_path)) == []
+    assert json.loads(run_line("csdp serve key list --format json", tmp_path)) == []
 
 
 @pytest.fixture

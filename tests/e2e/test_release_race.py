@@ -14,7 +14,7 @@ from csdp.ledger import Ledger
 from e2e.altered import Hold  # isort: skip
 
 TICKS = 260  # three chunks
-PLAN = ("--query", "mean", "--age", "2", "--epsilon-c", "0.5", "--about", "then")
+PLAN = ("--age", "2", "--epsilon-c", "0.5", "--about", "then")
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +22,12 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("race")
     run("chain", "new", "-s", "2", "--self-coupling", "0.75", "--p", "0.3", "-o", folder / "chain.json")
     run("chain", "simulate", folder / "chain.json", "--steps", TICKS, "--seed", "1", "-o", folder / "readings.csv")
+    run("plan", folder / "chain.json", *PLAN, "-o", folder / "plan.json")
     return folder
 
 
 def command(place, where, out, *more):
-    arguments = ("release", place / "readings.csv", "--chain", place / "chain.json", *PLAN, "--dataset", "ward-7")
+    arguments = ("release", place / "readings.csv", "--plan", place / "plan.json", "--dataset", "ward-7")
     return [*map(str, arguments), "--ledger", where, "-o", str(out), "--format", "json", *map(str, more)]
 
 

@@ -7,16 +7,20 @@ from typing import Annotated
 import typer
 
 import csdp
+from csdp.cli.audit import audit
 from csdp.cli.chain import chain_app
+from csdp.cli.demo import demo
 from csdp.cli.doctor import doctor
-from csdp.cli.evidence import audit, demo, report
 from csdp.cli.fit import fit
+from csdp.cli.init import init
 from csdp.cli.leakage import leakage
 from csdp.cli.ledger import ledger_app
+from csdp.cli.open import open_input
 from csdp.cli.plan import plan
-from csdp.cli.reading import open_input
 from csdp.cli.release import release
-from csdp.cli.stream import init, key_app, serve, stream
+from csdp.cli.report import report
+from csdp.cli.serve import serve_app
+from csdp.cli.stream import stream
 from csdp.cli.suggest import suggest
 from csdp.cli.terminal import DATA, EVIDENCE, LEAKAGE, PUBLISHING, SETUP, CommandGroup
 
@@ -50,7 +54,7 @@ def csdp_command(
       csdp leakage chain.json --query mean --age 2 --epsilon-c 1
 
     Exit codes: 0 done; 2 usage or bad input; 3 a release refused by a limit of its dataset; 4 an audit found a
-    violation; 5 another process holds ticks; 6 a release would hardly tell more than guessing the usual value;
+    violation; 6 a release would hardly reveal more than guessing the usual value;
     130 interrupted.
     """
 
@@ -63,8 +67,7 @@ app.command(rich_help_panel=LEAKAGE)(leakage)
 app.command(rich_help_panel=LEAKAGE)(plan)
 app.command(rich_help_panel=PUBLISHING)(release)
 app.command(rich_help_panel=PUBLISHING)(stream)
-app.command(rich_help_panel=PUBLISHING)(serve)
-app.add_typer(key_app, name="key", rich_help_panel=PUBLISHING)
+app.add_typer(serve_app, name="serve", rich_help_panel=PUBLISHING)
 app.add_typer(ledger_app, name="ledger", rich_help_panel=PUBLISHING)
 app.command(rich_help_panel=EVIDENCE)(audit)
 app.command(rich_help_panel=EVIDENCE)(report)

@@ -14,7 +14,6 @@ from csdp.bounds.result import as_text
 from csdp.chain import EnvironmentChain
 from csdp.chain.files import save_model
 from csdp.cli import options
-from csdp.cli.reading import locate, takes_readings
 from csdp.cli.terminal import (
     console,
     print_json,
@@ -36,10 +35,8 @@ if TYPE_CHECKING:
 JOINT_STATES = 256
 
 
-@takes_readings
 def fit(
     data: options.DataFile,
-    reading: InputSpec,
     output: Annotated[str, typer.Option("--output", "-o", metavar="CHAIN.json", help="File to write the chain to.")],
     states: Annotated[int, typer.Option(help="Number of states of each sequence.")] = 4,
     strategy: Annotated[
@@ -59,17 +56,7 @@ def fit(
             metavar="LOW,HIGH", help="Smallest and largest possible reading, known without looking at the data."
         ),
     ] = None,
-    discretiser: options.FitDiscretiserFile = None,
-    save_discretiser: Annotated[
-        str | None,
-        typer.Option(
-            "--save-discretiser",
-            "-d",
-            metavar="FILE",
-            help="File to write the discretiser to.",
-            show_default="CHAIN.discretiser.json",
-        ),
-    ] = None,
+    discretiser: options.DiscretiserFile = None,
     method: Annotated[
         Method, typer.Option(help="Method that estimates the chain; em maximises the likelihood.")
     ] = "em",
@@ -107,9 +94,7 @@ def fit(
         float | None,
         typer.Option(help="Fit private readings with this epsilon of differential privacy per reading, above 0."),
     ] = None,
-    until: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Fit only ticks that are over at this time, the public past.")
-    ] = None,
+    until: options.Until = None,
     form: options.FormatOption = "table",
 ) -> None:
     """Fit a chain to readings, and report how well it explains them.
@@ -126,7 +111,7 @@ def fit(
     if public and epsilon is not None:
         raise InputError("epsilon: given for readings that are declared public; leave out --epsilon or --public")
     with print_warnings():
-        spec = locate(data, reading)
+        spec = options.locate(data)
         words = spec.categories if edges is None and strategy in {None, "categories"} else None
         found = words is not None and spec.categories_from is not None
         uniform = strategy == "uniform" and bounds is not None
@@ -134,7 +119,7 @@ def fit(
         if epsilon is not None and discretiser is None and not declared:
             raise InputError(
                 "epsilon: states derived from private readings would leak without being charged; declare them with "
-                "--edges, --categories, with --strategy uniform --bounds LOW,HIGH, or with --discretiser"
+                "--edges, --strategy uniform --bounds LOW,HIGH, --discretiser, or `csdp open --categories`"
             )
         readings = _read_past(spec, until)
         if discretiser is not None:
@@ -165,8 +150,7 @@ def fit(
                 environments=environments,
                 progress=progress or False,
             )
-        mapping_file = Path(save_discretiser) if save_discretiser else target.with_suffix(".discretiser.json")
-        new = (mapping_file, mapping) if discretiser is None else ()
+        new = (target.with_suffix(".discretiser.json"), mapping) if discretiser is None else ()
         result = FitResult(target, chain, _evaluate(chain, panel), *new)
         result.save()
     if form == "json":

@@ -8,48 +8,37 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from csdp.bounds.adversary import Adversary
 from csdp.chain import Model
 from csdp.chain.files import load_model, read_model
 from csdp.cli.terminal import Format
 from csdp.errors import InputError
 from csdp.json_text import parse_json
-from csdp.panel import Discretiser, InputSpec, Panel
-from csdp.panel.read import read_input, to_panel
-from csdp.panel.readings import Outside
+from csdp.panel import Discretiser, InputSpec, Panel, Readings
+from csdp.panel.read import read_input, to_panel, to_spec
 from csdp.report.files import ensure_writable
 
 _CHAIN = "Model file written by `csdp chain new` or `csdp fit`; - reads it from standard input."
 _LEDGER = "Ledger: a SQLite file or a postgresql:// URL."
+_PLAN = "Plan file written by `csdp plan` or `csdp suggest`."
 _QUERY = (
     "Statistic to publish: mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,...; of readings: "
     "mean, sum, linear:W1,W2,..., count:FROM..BELOW or histogram:EDGE1,EDGE2,..."
 )
+_AGE = "Age of the published data in steps: one for all sequences, or one per sequence."
 _NOISE = typer.Option(help="Noise level epsilon_c of one release, above 0; a smaller value adds more noise.")
-_ADVERSARY = (
-    "What the adversary knows besides the model: all other current values (informed), none (uninformed), or the worst "
-    "subset (any)."
-)
-_PROTECT = typer.Option(
-    metavar="R",
-    help="Protect only differences of present values up to this distance, instead of any two values.",
-    show_default="any two values",
-)
 _BUDGET = "Largest leakage of the present that is allowed at any moment, above 0."
 _EVENT_LIMIT = "Largest epsilon of plain differential privacy allowed for one reading; epsilon_c cannot exceed it."
 _DATASET = "Name of the dataset in the ledger; use the same name for the same readings every time."
-_DISCRETISER = "Discretiser file written by `csdp fit`; it maps readings to states."
 _SEED = "Seed for reproducible sampling. The noise of published releases is never seeded."
 
 # ---- input files ---------------------------------------------------------------------------------------------------
 
 ChainFile = Annotated[str, typer.Argument(metavar="CHAIN.json", help=_CHAIN)]
 OptionalChainFile = Annotated[str | None, typer.Argument(metavar="CHAIN.json", help=_CHAIN)]
-ChainOption = Annotated[str | None, typer.Option(metavar="CHAIN.json", help=_CHAIN)]
 DataFile = Annotated[
     str,
     typer.Argument(
@@ -60,16 +49,15 @@ DataFile = Annotated[
 ]
 LedgerArgument = Annotated[str, typer.Argument(metavar="FILE|URL", help=_LEDGER)]
 LedgerOption = Annotated[str, typer.Option(metavar="FILE|URL", help=_LEDGER)]
-PlanFile = Annotated[
-    str | None,
-    typer.Option(metavar="PLAN.json", help="Plan file written by `csdp plan`; replaces the options that make a plan."),
-]
+Plan = Annotated[str, typer.Option(metavar="PLAN.json", help=_PLAN)]
+OptionalPlan = Annotated[str | None, typer.Option(metavar="PLAN.json", help=_PLAN)]
 DiscretiserFile = Annotated[
-    str | None, typer.Option(metavar="FILE", help=_DISCRETISER, show_default="readings are values of the model")
-]
-FitDiscretiserFile = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help=_DISCRETISER, show_default="made from --states, --strategy and --edges"),
+    typer.Option(
+        metavar="FILE",
+        help="Discretiser file written by `csdp fit`; it maps readings to states.",
+        show_default="readings are values of the model; for fit: made from --states, --strategy and --edges",
+    ),
 ]
 Public = Annotated[
     bool,
@@ -77,41 +65,30 @@ Public = Annotated[
         "--public", help="Declare that the readings are public; a model fitted to private readings leaks them."
     ),
 ]
-Step = Annotated[
+Until = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Time between two ticks, such as 300 (seconds for timestamps) or 5min.",
-        show_default="taken from the file",
+        help="End of the public past: use only ticks that are over at this time. What follows is released.",
+        show_default="none",
     ),
-]
-OutsideOption = Annotated[
-    Literal["refuse", "clamp"],
-    typer.Option(
-        help="For readings that are not values of the model: reject the file (refuse), or use the nearest value "
-        "(clamp)."
-    ),
-]
-Engine = Annotated[
-    Literal["memory", "duckdb", "spark"],
-    typer.Option(help="How to read the file: memory, duckdb (files larger than memory) or spark (clusters)."),
 ]
 
-# ---- a release -----------------------------------------------------------------------------------------------------
+# ---- a plan --------------------------------------------------------------------------------------------------------
 
 Query = Annotated[str, typer.Option(metavar="QUERY", help=_QUERY)]
-OptionalQuery = Annotated[str | None, typer.Option(metavar="QUERY", help=_QUERY, show_default="mean")]
-BestQuery = Annotated[str | None, typer.Option(metavar="QUERY", help=_QUERY, show_default="the best of several")]
-Age = Annotated[int | None, typer.Option(help="Age of the published data in steps, the same for all sequences.")]
-Ages = Annotated[
-    str | None, typer.Option(metavar="A1,A2,...", help="Ages in steps, one per sequence (or one for all).")
+OptionalQuery = Annotated[str | None, typer.Option(metavar="QUERY", help=_QUERY, show_default="the best of several")]
+Age = Annotated[str | None, typer.Option(metavar="A[,A2,...]", help=_AGE)]
+NoiseLevel = Annotated[float | None, _NOISE]
+Low = Annotated[float | None, typer.Option(help="Publish the readings themselves; those below this count as this.")]
+High = Annotated[float | None, typer.Option(help="With --low: readings above this count as this.")]
+Resolution = Annotated[
+    float | None,
+    typer.Option(
+        help="With --low and --high: readings are rounded to steps of this, which must divide the range.",
+        show_default="a thousandth of the range",
+    ),
 ]
-NoiseLevel = Annotated[float, _NOISE]
-OptionalNoiseLevel = Annotated[float | None, _NOISE]
-AdversaryOption = Annotated[Adversary, typer.Option(help=_ADVERSARY)]
-Protect = Annotated[float | None, _PROTECT]
-OptionalAdversary = Annotated[Adversary | None, typer.Option(help=_ADVERSARY, show_default="informed")]
-MaxAge = Annotated[int, typer.Option(help="Largest age in steps that a plan may use.")]
 
 # ---- limits and datasets -------------------------------------------------------------------------------------------
 
@@ -154,35 +131,26 @@ def read_chain(path: str) -> Model:
     return read_model(sys.stdin.read()) if path == "-" else load_model(path)
 
 
-def read_text(path: str, where: str) -> str:
-    """Read the text of a JSON file; error messages begin with `where`."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{where}: no such file") from None
-    except IsADirectoryError:
-        raise InputError(f"{where}: a folder given; a JSON file expected") from None
-    except ValueError:  # not UTF-8, or a path that no file can have
-        raise InputError(f"{where}: not a text file; JSON in UTF-8 expected") from None
+def locate(data: str) -> InputSpec:
+    """Where readings are and how they are read: a file as it is, or what an `[input]` section says."""
+    file, spec = to_spec(data, InputSpec())
+    return replace(spec, file=str(file))
 
 
-def read_states(
-    data: InputSpec, model: Model, *, discretiser: str | Discretiser | None, outside: Outside = "refuse"
-) -> Panel:
-    """Read readings as states of a model.
-
-    Args:
-        data: Readings, and how to read them.
-        model: The model whose sequences and values the file has.
-        discretiser: Maps readings to states, or its file; None if readings are values of the model.
-        outside: What to do with readings that are not values of the model.
-    """
+def read_states(data: InputSpec, model: Model, discretiser: Discretiser | None) -> Panel:
+    """Read readings as states of a model: by a discretiser, or as values that the model declares."""
     if discretiser is None:
-        readings = read_input(data.file, replace(data, names=model.names))
-        return to_panel(readings, values=model.value_table, outside=outside)
-    known = discretiser if isinstance(discretiser, Discretiser) else Discretiser.load(discretiser)
-    readings = read_input(data.file, replace(data, names=model.names, categories=known.categories or data.categories))
-    return known.apply(readings)
+        return to_panel(read_input(data.file, replace(data, names=model.names)), values=model.value_table)
+    categories = discretiser.categories or data.categories
+    return discretiser.apply(read_input(data.file, replace(data, names=model.names, categories=categories)))
+
+
+def split_panel(panel: Panel, until: str | int) -> tuple[Panel, Panel]:
+    """The ticks of a panel that are over at a time, and the others."""
+    cells = panel.states.astype(float)
+    readings = Readings(panel.names, panel.ticks, panel.times, cells, panel.step)
+    cut = len(readings.split(until)[0])
+    return panel.between(0, cut), panel.between(cut, len(panel))
 
 
 def check_figure(path: Path | None) -> None:
@@ -197,34 +165,18 @@ def check_figure(path: Path | None) -> None:
 # ---- numbers, names and JSON ---------------------------------------------------------------------------------------
 
 
-def parse_step_option(text: str) -> int | str:
-    """Parse a time step: a whole number, or text such as 5min, which readers of panels understand.
+def parse_ages(text: str | None) -> int | list[int]:
+    """Parse one age for all sequences, or one for each.
 
-    >>> parse_step_option("300"), parse_step_option("5min")
-    (300, '5min')
+    >>> parse_ages("2"), parse_ages("1,3")
+    (2, [1, 3])
     """
+    if text is None:
+        raise InputError("age: not given; give --age, one for all sequences or one for each, such as --age 1,3")
     try:
-        return int(text)
+        numbers = [int(number) for number in text.split(",")]
     except ValueError:
-        return text
-
-
-def parse_ages(age: int | None, ages: str | None) -> int | list[int]:
-    """Parse --age (one age for all sequences) or --ages (one per sequence).
-
-    >>> parse_ages(2, None), parse_ages(None, "1,3"), parse_ages(None, "2")
-    (2, [1, 3], 2)
-    """
-    if ages is None:
-        if age is None:
-            raise InputError("age: not given; give --age for all sequences, or --ages with one age per sequence")
-        return age
-    if age is not None:
-        raise InputError("age: both --age and --ages given; give --age for all sequences, or --ages with one each")
-    try:
-        numbers = [int(number) for number in ages.split(",")]
-    except ValueError:
-        raise InputError(f"ages: {ages!r} given; whole numbers separated by commas expected") from None
+        raise InputError(f"age: {text!r} given; whole numbers separated by commas expected") from None
     return numbers[0] if len(numbers) == 1 else numbers
 
 
@@ -234,13 +186,18 @@ def parse_json_or_file(what: str, text: str) -> Any:
     >>> parse_json_or_file("coupling", "[[0.75, 0.25], [0.25, 0.75]]")
     [[0.75, 0.25], [0.25, 0.75]]
     """
-    inline = text.lstrip().startswith(("[", "{"))
-    where = what if inline else f"{what}: {text}"
-    if not inline:
-        if not Path(text).exists():
-            raise InputError(f"{where}: no such file, and not JSON, which begins with a bracket")
-        text = read_text(text, where)
-    return parse_json(where, text)
+    if text.lstrip().startswith(("[", "{")):
+        return parse_json(what, text)
+    where = f"{what}: {text}"
+    try:
+        content = Path(text).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{where}: no such file, and not JSON, which begins with a bracket") from None
+    except IsADirectoryError:
+        raise InputError(f"{where}: a folder given; a JSON file expected") from None
+    except ValueError:  # not UTF-8, or a path that no file can have
+        raise InputError(f"{where}: not a text file; JSON in UTF-8 expected") from None
+    return parse_json(where, content)
 
 
 def parse_numbers(what: str, text: str) -> Any:
@@ -269,7 +226,7 @@ def parse_names(text: str) -> list[str]:
     return list(names)
 
 
-def refuse_together(options: Mapping[str, Any], source: str) -> None:
+def refuse_together(options: Mapping[str, object], source: str) -> None:
     """Refuse options that repeat or contradict what a file says.
 
     >>> refuse_together({"--query": None, "--age": 2}, "--plan")

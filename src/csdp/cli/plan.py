@@ -1,42 +1,50 @@
-"""`csdp plan`: the best ages and noise for a target, and what they are worth."""
+"""`csdp plan`: what is to be published, at which age and with how much noise, and what it is worth."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from csdp.bounds.result import as_text, in_words, with_chance
-from csdp.cli import options, plan_options
-from csdp.cli.terminal import RIGHT, print_json, print_lines, print_table, print_written, progress_bar, verdict_first
-from csdp.errors import InputError
+from csdp.chain import CoupledChain, EnvironmentChain, JointChain, Model
+from csdp.cli import options
+from csdp.cli.terminal import print_json, print_lines, print_table, print_warnings, progress_bar, verdict_first
+from csdp.errors import CsdpError, InputError
 from csdp.estimate.result import about_words
+from csdp.panel import Discretiser, Panel
+from csdp.query import parse_query, with_readings
+from csdp.query_table import Query
+from csdp.readings import ReadingRange
 
 if TYPE_CHECKING:
+    from csdp.bounds.result import Leakage
     from csdp.estimate import LearnedEstimator
-    from csdp.estimate.result import Error, Estimate
-    from csdp.planning import DynamicPlan, FoundPlan
-    from csdp.planning.curves import Releases
+    from csdp.estimate.result import About, Error
+    from csdp.plan import Plan
+    from csdp.planning import FoundPlan
+
+#: Steps between the ends of a range whose resolution is not given.
+LEVELS = 1000
 
 
 def plan(
     chain: options.ChainFile,
     query: options.Query = "mean",
-    of: plan_options.Of = None,
-    low: plan_options.Low = None,
-    high: plan_options.High = None,
-    resolution: plan_options.Resolution = None,
-    max_mse: Annotated[
-        float | None, typer.Option(help="Find the least leakage with at most this mean squared error.")
+    low: options.Low = None,
+    high: options.High = None,
+    resolution: options.Resolution = None,
+    age: options.Age = None,
+    epsilon_c: options.NoiseLevel = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Find the least error with at most this leakage in the long run."),
     ] = None,
     max_error: Annotated[
-        float | None, typer.Option(help="The same target as --max-mse, as a root mean squared error.")
-    ] = None,
-    budget: Annotated[
-        float | None, typer.Option(help="Find the least error with at most this leakage of the present.")
+        float | None, typer.Option(help="Find the least leakage with at most this root mean squared error.")
     ] = None,
     about: Annotated[
         Literal["now", "then"],
@@ -45,218 +53,240 @@ def plan(
             "--budget and --max-error, then finds how long they must be held back."
         ),
     ] = "now",
-    max_age: options.MaxAge = 50,
-    min_age: Annotated[int, typer.Option(help="Smallest age in steps that a plan may use.")] = 0,
-    vector: Annotated[bool, typer.Option("--vector", help="Choose a separate age for each sequence.")] = False,
-    continual: Annotated[
-        bool, typer.Option("--continual", help="Plan for a release at every tick, without end.")
-    ] = False,
-    horizon: Annotated[
-        int | None, typer.Option(help="With --budget: choose a separate noise level for each of this many ticks.")
-    ] = None,
-    start: Annotated[int, typer.Option(help="With --horizon: the first tick.")] = 0,
-    estimate: Annotated[
-        Literal["history", "linear", "raw"],
-        typer.Option(
-            help="Measure the error of the estimate from the last releases (history, what is published), from the "
-            "newest alone (linear), or of the raw number."
-        ),
-    ] = "history",
-    past: plan_options.Past = None,
-    until: plan_options.Until = None,
-    period: plan_options.Period = None,
-    discretiser: options.DiscretiserFile = None,
-    anyway: plan_options.Anyway = False,
+    max_age: Annotated[int, typer.Option(help="Largest age in steps that a search may use.")] = 50,
     event_limit: options.EventLimit = 10.0,
+    stale_limit: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Replace a missing reading by one that is at most this many steps older; 0 never does."
+        ),
+    ] = 0,
+    past: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Public readings: the model is tested and estimates are learned on them. They must be public.",
+            show_default="estimates by the model",
+        ),
+    ] = None,
+    until: options.Until = None,
+    discretiser: options.DiscretiserFile = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PLAN.json", help="File to write the plan to.")
     ] = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option(metavar=options.FIGURE, help="Draw leakage against error, or against delay, to this file."),
-    ] = None,
     form: options.FormatOption = "table",
 ) -> None:
-    """Find ages and a noise level: the least leakage for an error, the least error for a budget, or the least delay.
+    """Plan a release at every tick: with a given age and noise, or the best for an error, a budget, or both.
 
     \b
     Example:
-      csdp plan chain.json --about then --budget 0.5 --max-error 0.1 -o plan.json --figure delay.svg
-      csdp plan chain.json --query mean --budget 1 --figure frontier.svg
-      csdp plan chain.json --budget 1.5 --horizon 24
-      csdp plan chain.json --about then --budget 0.5 --max-error 0.1 --past readings.csv --until 150
+      csdp plan chain.json --about then --budget 0.5 --max-error 0.1 -o plan.json
+      csdp plan chain.json --query max --age 2 --epsilon-c 1
+      csdp plan chain.json --about then --budget 0.5 --max-error 0.1 --past readings.csv --until 150 -o plan.json
 
-    Publish by a plan with: csdp release DATA --plan plan.json --dataset NAME --ledger FILE -o OUT. A plan that removes
-    less than 5 % of the squared error of guessing the usual value is not written: exit code 6, with what would help.
+    The plan file holds all that `csdp release`, `csdp stream` and `csdp serve` need: query, ages, noise, discretiser,
+    estimator, and the end of the public past, after which they publish. A search whose best plan removes less than 5 %
+    of the squared error of guessing the usual value writes none: exit code 6, with what would help.
     """
-    from csdp.planning import find_plan, plan_frontier
-    from csdp.publisher import learn_from_past
+    from csdp.planning import check_useful, plan_frontier
+    from csdp.planning.plan_file import PlanFile, end_of_past
+    from csdp.publisher import learn_from_past, plan_estimator
 
-    options.check_figure(figure)
-    if about == "then" and horizon is not None:
-        raise InputError("--horizon is for --about now; a delay is found for a release at every tick, without end")
+    if until is not None and past is None:
+        raise InputError("until: only with --past; give it, or leave out --until")
     model = options.read_chain(chain)
-    statistic = plan_options.ReadingOptions(of, low, high, resolution).query(query, discretiser)
-    known = plan_options.read_past(model, past, until=until, period=period, discretiser=discretiser)
-    releases: Releases = "continual" if continual or about == "then" else horizon or 1
+    states = None if discretiser is None else Discretiser.load(discretiser)
+    statistic = _make_query(query, low, high, resolution)
+    known, ends = None, None
+    if past is not None:
+        located = options.locate(past)
+        known = options.read_states(located, model, states)
+        ends = end_of_past(until, known.times, located.timezone)
+        known = known if ends is None else options.split_panel(known, ends)[0]
+    searched = {"--budget": budget, "--max-error": max_error}
+    found: FoundPlan | None = None
+    if age is None and epsilon_c is None:
+        found = _search(model, statistic, budget, max_error, about=about, max_age=max_age, event_limit=event_limit)
+        made = found.plan
+    else:
+        options.refuse_together(searched, "--age and --epsilon-c")
+        made = _make_plan(model, statistic, age, epsilon_c)
+    made = _test_on_past(replace(made, stale_limit=stale_limit), known)
+    with print_warnings():
+        learned = None if known is None else learn_from_past(made, known, about=about)
+        estimator = plan_estimator(made, about=about) if learned is None else learned
+    error = None if estimator is None else estimator.expected(made.noise_variance)
+    if found is not None and error is not None:
+        check_useful(made, error)
+    leaks = _long_run(made) if found is None else found.leakage
+    if output is not None:
+        frontier = plan_frontier(made, about=about)
+        PlanFile(made, about, learned, states, frontier, ends).save(output)
+    if form == "json":
+        print_json(_describe(made, leaks, error, learned, found, about))
+        return
+    print_lines(verdict_first(made.verdict, _headline(made, leaks, error, about)))
+    _print_plan(made, leaks, error, found)
+    print_lines([] if learned is None else [f"Estimate: {learned.in_words}."])
+    print_lines([] if output is None else [f"wrote {output}"])
+
+
+def _search(
+    model: Model,
+    query: Query,
+    budget: float | None,
+    max_error: float | None,
+    *,
+    about: About,
+    max_age: int,
+    event_limit: float,
+) -> FoundPlan:
+    from csdp.planning import find_plan
+
+    if budget is None and max_error is None:
+        raise InputError("age: not given; give --age and --epsilon-c, or --budget or --max-error to search for them")
+    if max_error is not None and not 0 < max_error < math.inf:
+        raise InputError(f"--max-error: {max_error!r} given; a positive number expected")
     with progress_bar() as progress:
-        found = find_plan(
+        return find_plan(
             model,
-            statistic,
-            max_mse=_squared_target(max_mse, max_error),
+            query,
+            max_mse=None if max_error is None else max_error**2,
             budget=budget,
             max_age=max_age,
-            min_age=min_age,
-            ages="vector" if vector else "common",
-            releases=releases,
-            estimate=estimate,
+            releases="continual",
             about=about,
             event_limit=event_limit,
             progress=progress,
         )
-    tested = plan_options.test_on_past(found.plan, known)
-    found = replace(found, plan=plan_options.check_past(tested, known))
-    learned = None if known is None else learn_from_past(found.plan, known, period=period, about=about)
-    error = found.error if learned is None else learned.expected(found.plan.noise_variance)
-    plan_options.require_useful(found.plan, error, anyway=anyway)
-    schedule = None if horizon is None else _schedule(found, budget, horizon, start, estimate, continual)
-    if output is not None:
-        made = found.plan if schedule is None else schedule.plan
-        # Levels by tick change neither what is read nor what is estimated, and each release has its own noise.
-        own = None if learned is None else replace(learned, plan_digest=made.digest)
-        line = plan_frontier(found.plan, releases=releases, estimate=estimate, about=about)
-        plan_options.write_plan(output, made, about=about, estimator=own, discretiser=discretiser, frontier=line)
-    if figure is not None:
-        _draw_plan(found, figure, ages=range(min_age, max_age + 1))
-    if form == "json":
-        data = _plan_data(found) if schedule is None else {**schedule.summary(), "schedule": schedule.records()}
-        print_json(
-            data | ({} if learned is None else {"usefulness": learned.usefulness, "learned": _learned_data(learned)})
-        )
-    else:
-        print_lines(verdict_first(found.plan.verdict, _headline(found, error)))
-        _print_plan(found)
-        print_lines([] if learned is None else [f"Estimate: {learned.in_words}."])
-        if schedule is not None:
-            _print_schedule(schedule)
-        print_written(path for path in (output, figure) if path is not None)
 
 
-def _learned_data(learned: LearnedEstimator) -> dict[str, Any]:
-    """What was measured of a learned estimator, for JSON."""
-    names = ("kind", "about", "ticks", "mse", "no_data", "usefulness", "level", "coverage", "compared")
-    return {name: getattr(learned, name) for name in names}
+def _make_plan(model: Model, query: Query, age: str | None, epsilon_c: float | None) -> Plan:
+    from csdp.plan import Plan
+
+    if epsilon_c is None:
+        raise InputError("epsilon-c: not given; give --epsilon-c, the noise level of a release")
+    return Plan(model, query, options.parse_ages(age), epsilon_c)
 
 
-def _squared_target(max_mse: float | None, max_error: float | None) -> float | None:
-    """The error target as a mean squared error."""
-    if max_mse is not None and max_error is not None:
-        raise InputError("--max-mse and --max-error given; they are one target, the second as a root: give one of them")
-    if max_error is not None and not 0 < max_error < math.inf:
-        raise InputError(f"--max-error: {max_error!r} given; a positive number expected")
-    return max_mse if max_error is None else max_error**2
+def _make_query(text: str, low: float | None, high: float | None, resolution: float | None) -> Query:
+    """The query of a text, of readings if their range is given.
+
+    >>> _make_query("mean", 0.0, 1.0, None).text
+    'mean of readings 0..1 by 0.001'
+    """
+    of = make_range(low, high, resolution)
+    if of is None:
+        return parse_query(text)
+    if " of readings " in text:
+        raise InputError("query: it gives the range of the readings; leave out --low, --high and --resolution")
+    return with_readings(text, of)
 
 
-def _draw_plan(found: FoundPlan, path: Path, *, ages: range) -> None:
-    """Draw leakage against error at other ages and levels."""
-    from csdp.planning import frontier
-    from csdp.report.figures import frontier_figure, save_figure
-
-    plan, then = found.plan, found.error.about == "then"
-    apart = max(1, -(-2 * found.delay // 8))
-    delays = range(ages[0], min(ages[-1], 2 * found.delay + 2) + 1, apart)
-    line = frontier(
-        plan.chain,
-        plan.query,
-        ages=sorted({*delays, found.delay} if then else {0, 1, 2, 3, 5, 8, *plan.ages} & set(ages)),
-        levels=[plan.epsilon_c * factor for factor in (0.25, 0.5, 1.0)] if then else None,
-        releases="continual" if then else 1,
-        estimate=cast("Estimate", found.error.estimate),
-        about=found.error.about,
-    )
-    save_figure(frontier_figure(line, chosen=found), path)
+def make_range(low: float | None, high: float | None, resolution: float | None) -> ReadingRange | None:
+    """The declared range of readings; None if none was given."""
+    if low is None and high is None and resolution is None:
+        return None
+    if low is None or high is None:
+        raise InputError("readings: their range is not known; give --low and --high")
+    return ReadingRange(low, high, (high - low) / LEVELS if resolution is None else resolution)
 
 
-def _schedule(
-    found: FoundPlan,
-    budget: float | None,
-    horizon: int,
-    start: int,
-    estimate: Estimate,
-    continual: bool,
-) -> DynamicPlan:
-    """A noise level for each tick, at the ages that one level for the whole horizon would use."""
-    from csdp.planning import dynamic_plan
-
-    if budget is None or continual:
-        raise InputError("--horizon needs --budget, which no tick may exceed, and cannot be combined with --continual")
-    return dynamic_plan(
-        found.plan.chain,
-        found.plan.query,
-        ages=found.plan.ages,
-        budget=budget,
-        horizon=horizon,
-        start=start,
-        estimate="linear" if estimate == "history" else estimate,  # a schedule weighs ticks one by one
-    )
+# ---- the public past -----------------------------------------------------------------------------------------------
 
 
-def _plan_data(found: FoundPlan) -> dict[str, Any]:
+def _test_on_past(plan: Plan, past: Panel | None) -> Plan:
+    """The plan with what a public past says about its model and its readings.
+
+    A model that was tested before keeps its verdict, and a past that is too short tests nothing. A past whose readings
+    reveal more than their states is refused for a query of readings.
+    """
+    if past is None:
+        return plan
+    from csdp.fitting.checks import check_model
+    from csdp.fitting.emissions import check_readings
+    from csdp.fitting.prediction import known_environments
+    from csdp.readings import judge_evidence
+
+    model = plan.chain
+    if isinstance(model, CoupledChain | JointChain | EnvironmentChain) and not model.evidence:
+        tested = plan.under(check_model(model, past))
+        plan = plan if tested.verdict.status == "untested" else tested
+    if plan.query.of_states:
+        return plan
+    past = past.arrange(plan.model.names)
+    clock = plan.model if isinstance(plan.model, EnvironmentChain) and plan.model.kind == "clock" else None
+    environments = None if clock is None else known_environments(clock, past.ticks)
+    check = check_readings(past, states=plan.model.states, environments=environments)
+    return plan.with_readings_check(judge_evidence(check.verdict, None, finer=check.finer_states or 0))
+
+
+# ---- output --------------------------------------------------------------------------------------------------------
+
+
+def _long_run(plan: Plan) -> Leakage | None:
+    """The leakage of the present of a release at every tick; None if it cannot be computed."""
+    from csdp.accountant import Accountant
+
+    try:
+        accountant = Accountant(plan)
+        return replace(accountant.limit(), epsilon=accountant.ceiling(None))
+    except CsdpError:
+        return None
+
+
+def _describe(
+    plan: Plan,
+    leaks: Leakage | None,
+    error: Error | None,
+    learned: LearnedEstimator | None,
+    found: FoundPlan | None,
+    about: About,
+) -> dict[str, Any]:
     """The plan and what it achieves as plain data, for JSON."""
+    names = ("kind", "about", "ticks", "mse", "no_data", "usefulness", "level", "coverage", "compared")
     return {
-        "model": found.plan.verdict.to_dict(),
-        "usefulness": found.error.known_usefulness,
-        "about": found.error.about,
-        "delay": found.delay,
-        "ages": list(found.plan.ages),
-        "epsilon_c": found.plan.epsilon_c,
-        "leakage": found.leakage.to_dict(),
-        "mse": found.error.mse,
-        "no_data": found.error.no_data,
-        "evaluations": found.evaluations,
-        "saved": found.saved,
-        "note": found.note,
-        "plan_digest": found.plan.digest,
+        "model": plan.verdict.to_dict(),
+        "usefulness": None if error is None else error.known_usefulness,
+        "about": about,
+        "delay": plan.min_age,
+        "ages": list(plan.ages),
+        "epsilon_c": plan.epsilon_c,
+        "leakage": None if leaks is None else leaks.to_dict(),
+        "mse": None if error is None else error.mse,
+        "no_data": None if error is None else error.no_data,
+        "note": "" if found is None else found.note,
+        "plan_digest": plan.digest,
+        **({} if learned is None else {"learned": {name: getattr(learned, name) for name in names}}),
     }
 
 
-def _headline(found: FoundPlan, error: Error) -> str:
+def _headline(plan: Plan, leaks: Leakage | None, error: Error | None, about: About) -> str:
     """What the plan is worth, in a sentence or two."""
-    if error.about == "now":
-        return f"This plan {error.in_words} ({about_words('now')})."
-    ticks = "1 tick" if found.delay == 1 else f"{found.delay} ticks"
+    if error is None:
+        return "The moments of the model are out of reach, so what this plan is worth is unknown."
+    if about == "now" or leaks is None:
+        return f"This plan {error.in_words} ({about_words(about, plan.max_age)})."
+    ticks = "1 tick" if plan.min_age == 1 else f"{plan.min_age} ticks"
     return (
-        f"Hold every number back by {ticks}: all releases together, for ever, then tell at most "
-        f"{with_chance(found.leakage.epsilon)} about any present state. What they tell of the time of the readings has "
-        f"error {math.sqrt(error.mse):.3g} and {error.in_words}."
+        f"Hold every number back by {ticks}: all releases together then reveal at most {with_chance(leaks.epsilon)} "
+        f"about any present state, in the long run. About the time of the readings they have error "
+        f"{math.sqrt(error.mse):.3g}: the estimate {error.in_words}."
     )
 
 
-def _print_plan(found: FoundPlan) -> None:
-    ages, leaks = sorted(set(found.plan.ages)), found.leakage
+def _print_plan(plan: Plan, leaks: Leakage | None, error: Error | None, found: FoundPlan | None) -> None:
+    ages = sorted(set(plan.ages))
     rows = [
-        ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, found.plan.ages[:20]))),
-        ("noise level epsilon_c", f"{found.plan.epsilon_c:.6g} (of one old reading: {in_words(found.plan.epsilon_c)})"),
-        ("leakage of the present", f"{as_text(leaks.epsilon)} ({leaks.bound}): {leaks.in_words}"),
-        (
-            "mean squared error",
-            f"{found.error.mse:.6g} ({found.error.estimate}; the error is its root, {math.sqrt(found.error.mse):.3g})",
-        ),
-        ("publishing nothing", f"mean squared error {found.error.no_data:.6g}, leakage 0"),
-        ("evaluations", f"{found.evaluations} of leakage; {found.saved} ages ruled out without one"),
+        ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, plan.ages[:20]))),
+        ("noise level epsilon_c", f"{plan.epsilon_c:.6g} (of one old reading: {in_words(plan.epsilon_c)})"),
+        ("leakage of one release", f"{as_text(plan.certified.epsilon)} ({plan.certified.bound})"),
     ]
+    if leaks is not None:
+        rows.append(("leakage in the long run", f"{as_text(leaks.epsilon)} ({leaks.bound}): {leaks.in_words}"))
+    if error is not None:
+        root = f"the error is its root, {math.sqrt(error.mse):.3g}"
+        rows.append(("mean squared error", f"{error.mse:.6g} ({error.estimate}; {root})"))
+        rows.append(("publishing nothing", f"mean squared error {error.no_data:.6g}, leakage 0"))
     print_table("Plan", {}, rows)
-    print_lines([f"Note: {found.note}"] if found.note else [])
-
-
-def _print_schedule(schedule: DynamicPlan) -> None:
-    records = schedule.records()
-    rows = [(str(one["tick"]), f"{one['epsilon_c']:.4g}", with_chance(one["leakage"])) for one in records[:20]]
-    print_table("Schedule", dict.fromkeys(("tick", "epsilon_c", "leakage of the present"), RIGHT), rows)
-    print_lines([f"... and {len(records) - 20} more ticks"] if len(records) > 20 else [])
-    print_lines(
-        [
-            f"Mean squared error {schedule.mse:.6g}; with one level for all ticks ({schedule.constant_level:.4g}): "
-            f"{schedule.constant_mse:.6g}"
-        ]
-    )
+    print_lines([f"Note: {found.note}"] if found is not None and found.note else [])

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.bounds.result import as_text, chance
-from csdp.cli import options, plan_options
-from csdp.cli.reading import locate, takes_readings
+from csdp.cli import options
 from csdp.cli.terminal import print_json, print_lines, print_table, printable, progress_bar, verdict_first
-from csdp.errors import BudgetExceeded, InputError, UncheckedModelError
+from csdp.errors import BudgetExceeded, InputError, NotUsefulError
 from csdp.estimate import LearnedEstimator
 from csdp.estimate.result import about_words
-from csdp.panel import Discretiser, InputSpec, Panel
+from csdp.panel import Panel
 from csdp.report import files
 from csdp.report.certificate import Certificate, certify
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from csdp.estimate import Error, Estimator
     from csdp.ledger import Ledger
     from csdp.plan import Plan
+    from csdp.planning.plan_file import PlanFile
     from csdp.publisher import Publisher, Release, Skipped
     from csdp.tables import Table
 
@@ -34,13 +34,14 @@ logging.getLogger("csdp.publisher").addHandler(logging.NullHandler())  # the com
 #: Number of outputs above which an engine writes a long table, with one row per tick and output.
 WIDE = 1000
 
+Engine = Literal["memory", "duckdb", "spark"]
 
-@takes_readings
+
 def release(
     data: options.DataFile,
-    dataset: options.Dataset,
+    plan: options.Plan,
     ledger: options.LedgerOption,
-    reading: InputSpec,
+    dataset: options.Dataset,
     output: Annotated[
         str,
         typer.Option(
@@ -50,17 +51,6 @@ def release(
             help="File to write the released series to; the certificate is written to OUT.certificate.json.",
         ),
     ],
-    chain: options.ChainOption = None,
-    query: options.OptionalQuery = None,
-    of: plan_options.Of = None,
-    low: plan_options.Low = None,
-    high: plan_options.High = None,
-    resolution: plan_options.Resolution = None,
-    model_unchecked: plan_options.ModelUnchecked = False,
-    age: options.Age = None,
-    ages: options.Ages = None,
-    epsilon_c: options.OptionalNoiseLevel = None,
-    plan: options.PlanFile = None,
     budget: options.OptionalBudget = None,
     event_limit: options.OptionalEventLimit = None,
     lifetime_limit: Annotated[
@@ -70,35 +60,20 @@ def release(
             show_default="no limit",
         ),
     ] = None,
-    adversary: options.OptionalAdversary = None,
-    protect: options.Protect = None,
-    stale_limit: Annotated[
-        int | None,
-        typer.Option(
-            help="Replace a missing reading by one that is at most this many steps older; 0 never does.",
-            show_default="0",
-        ),
-    ] = None,
-    outside: options.OutsideOption = "refuse",
-    about: plan_options.OptionalAbout = None,
-    past: plan_options.Past = None,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="End of the public past: --past is used up to it, and only ticks that follow it are published.",
-            show_default="none: all ticks are published",
-        ),
-    ] = None,
-    period: plan_options.Period = None,
-    estimator: plan_options.EstimatorFile = None,
-    anyway: plan_options.Anyway = False,
-    discretiser: options.DiscretiserFile = None,
-    simulated_times: Annotated[
+    model_unchecked: Annotated[
         bool,
         typer.Option(
-            "--simulated-times",
-            help="Treat timestamps as simulated: publish also ticks that lie in the future. The certificate says so.",
+            "--model-unchecked",
+            help="Publish although the data reject the model, or did not test it: every output says so and leads with "
+            "the event level, which holds under any model.",
+        ),
+    ] = False,
+    anyway: Annotated[
+        bool,
+        typer.Option(
+            "--anyway",
+            help="Go on although less than 5 % of the squared error of guessing the usual value is removed (exit code "
+            "6).",
         ),
     ] = False,
     on_refusal: Annotated[
@@ -107,7 +82,17 @@ def release(
             help="If a release would exceed a limit: stop with exit code 3 (raise), or leave out the tick (skip)."
         ),
     ] = "raise",
-    engine: options.Engine = "memory",
+    simulated_times: Annotated[
+        bool,
+        typer.Option(
+            "--simulated-times",
+            help="Treat timestamps as simulated: publish also ticks that lie in the future. The certificate says so.",
+        ),
+    ] = False,
+    engine: Annotated[
+        Engine,
+        typer.Option(help="How to read the file: memory, duckdb (files larger than memory) or spark (clusters)."),
+    ] = "memory",
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark master, such as local[2] or spark://host:7077.")
     ] = None,
@@ -117,19 +102,18 @@ def release(
     ] = None,
     form: options.FormatOption = "table",
 ) -> None:
-    """Publish a noisy, aged statistic of a file of readings, within the limits of its dataset.
+    """Publish a file of readings by a plan: noisy, aged, and within the limits of its dataset.
 
     \b
     Example:
       csdp chain simulate chain.json --steps 200 --seed 1 -o readings.csv
-      csdp release readings.csv --chain chain.json --query mean --age 2 --epsilon-c 1 --about then --budget 0.5 \
---dataset ward-7 --ledger ledger.db -o released.csv
+      csdp plan chain.json --about then --budget 0.5 --max-error 0.1 -o plan.json
+      csdp release readings.csv --plan plan.json --budget 0.5 --dataset ward-7 --ledger ledger.db -o released.csv
 
-    Estimates with a band come with the noisy numbers: from the last releases, by the model or learned (--past).
-    With timestamps, a tick is published once the wall clock has passed its end. Every release is charged in the ledger
-    before it is computed. Running the same command again writes the same values and charges nothing. Exit codes: 0
-    done; 2 bad input, nothing released; 3 refused by a limit, what was published before is written; 6 hardly worth
-    releasing, nothing charged (--anyway).
+    Ticks of the plan's public past are not published. With timestamps, a tick is published once the wall clock has
+    passed its end. Every release is charged in the ledger before it is computed. Running the same command again writes
+    the same values and charges nothing. Exit codes: 0 done; 2 bad input, nothing released; 3 refused by a limit, what
+    was published before is written; 6 hardly worth releasing, nothing charged (--anyway).
     """
     from csdp.ledger import Ledger
     from csdp.planning.plan_file import PlanFile
@@ -141,49 +125,15 @@ def release(
     check_kind(out)
     for path in (out, certificate_path):
         files.ensure_writable(path)
-    for read in (data, chain, plan, ledger, discretiser):
-        if read is not None and out.resolve() == Path(read).resolve():
+    for read in (data, plan, ledger):
+        if out.resolve() == Path(read).resolve():
             raise InputError(f"output: this would overwrite {read}, which is read; give another name")
-    chosen = plan_options.load_plan(
-        plan,
-        chain=chain,
-        query=query,
-        age=age,
-        ages=ages,
-        epsilon_c=epsilon_c,
-        adversary=adversary,
-        protect=protect,
-        stale_limit=stale_limit,
-        readings=plan_options.ReadingOptions(of, low, high, resolution),
-        discretiser=discretiser,
-    )
-    known = plan_options.read_past(
-        chosen.model,
-        past,
-        until=until if past is not None else None,
-        period=period,
-        discretiser=discretiser,
-        reading=reading,
-    )
-    tested = plan_options.test_on_past(chosen, known)
-    if plan is None:
-        chosen = tested
-    elif not tested.verdict.reliable and not model_unchecked:
-        raise UncheckedModelError(
-            f"{tested.verdict.words} The plan was made without this public past: make it again with it (csdp plan "
-            "--past), or publish under the event level alone: --model-unchecked"
-        )
-    chosen = plan_options.check_past(chosen, known)
-    estimating = plan_options.choose_estimator(
-        chosen, plan, about=about, past=known, period=period, estimator_file=estimator
-    )
+    stored = PlanFile.load(plan)
+    chosen, estimating = stored.plan, stored.estimator
     expected = None if estimating is None else estimating.expected(chosen.noise_variance)
-    plan_options.require_useful(chosen, expected, anyway=anyway)
-    located = locate(data, reading)
-    states: str | Discretiser | None = discretiser
-    if states is None and plan is not None:
-        states = PlanFile.load(plan).discretiser
-    with _open_readings(located, chosen, engine, outside, master, memory_limit, states, until) as readings:
+    if not anyway:
+        _require_useful(chosen, expected)
+    with _open_readings(data, stored, engine, master, memory_limit) as readings:
         wide = engine != "memory" and chosen.query.per_sequence and chosen.model.sequences > WIDE
         if wide and out.suffix.lower() != ".parquet":
             raise InputError(
@@ -210,14 +160,14 @@ def release(
                 count = _write_series(releases, skipped, publisher, book, readings, out, wide=wide)
                 certificate = certify(publisher, book, skipped=skipped)
                 files.write_json(certificate_path, certificate.to_dict())
+        absent: Counter[str] = Counter(skip.why for skip in skipped)
         counts = {
             "published": count,
             "charged_now": publisher.charged,
             "recorded": publisher.recorded,
             "ticks": len(readings.ticks),
+            "lost": absent["lost"],
         }
-    absent: Counter[str] = Counter(skip.why for skip in skipped)
-    counts["lost"] = absent["lost"]
     if form == "json":
         files_written = {"output": str(out), "certificate_file": str(certificate_path)}
         first = {"model": certificate.model, **_worth(estimating, expected)}
@@ -227,6 +177,18 @@ def release(
         _print_release(certificate, out, certificate_path, counts)
     if refusal is not None:
         raise refusal
+
+
+def _require_useful(plan: Plan, error: Error | None) -> None:
+    """Stop if a release would hardly reveal more than guessing the usual value; unknown errors pass."""
+    from csdp.planning import check_useful
+
+    if error is None or error.useful:
+        return
+    try:
+        check_useful(plan, error)
+    except NotUsefulError as stop:
+        raise NotUsefulError(f"{stop}; or --anyway", usefulness=stop.usefulness, helps=stop.helps) from None
 
 
 def _worth(estimator: Estimator | None, expected: Error | None) -> dict[str, Any]:
@@ -251,7 +213,7 @@ def _describe_worth(plan: Plan, estimator: Estimator | None, expected: Error | N
     if estimator is None or expected is None:
         return ["No estimate: the moments of the model are out of reach, so what a release is worth is unknown."]
     level = estimator.level
-    bands = "no bands: give --past" if level is None else f"bands are to hold {100 * level:g} % of the truths"
+    bands = "no bands: plan with --past" if level is None else f"bands are to hold {100 * level:g} % of the truths"
     about = about_words(estimator.about, plan.max_age)
     worth = f"The estimate {expected.in_words} ({about}; {estimator.kind}, by {expected.how}); {bands}."
     return [worth, f"Estimate: {estimator.in_words}."] if isinstance(estimator, LearnedEstimator) else [worth]
@@ -259,41 +221,32 @@ def _describe_worth(plan: Plan, estimator: Estimator | None, expected: Error | N
 
 @contextmanager
 def _open_readings(
-    data: InputSpec,
-    plan: Plan,
-    engine: Literal["memory", "duckdb", "spark"],
-    outside: Literal["refuse", "clamp"],
-    master: str | None,
-    memory_limit: str | None,
-    discretiser: str | Discretiser | None,
-    until: str | None,
+    data: str, stored: PlanFile, engine: Engine, master: str | None, memory_limit: str | None
 ) -> Iterator[Panel | Table]:
-    """Open the readings: as a panel, or as a table of an engine."""
-    if discretiser is not None and (engine != "memory" or outside != "refuse"):
-        raise InputError("discretiser: works with --engine memory only, and not with --outside; leave one of them out")
+    """Open the readings that follow the public past: as a panel, or as a table of an engine."""
+    located = options.locate(data)
     if engine == "memory":
         if master is not None or memory_limit is not None:
             raise InputError("master and memory_limit: for --engine spark and --engine duckdb; leave them out")
-        panel = options.read_states(data, plan.model, discretiser=discretiser, outside=outside)
-        if until is not None:
-            _, panel = plan_options.split_panel(panel, until, data.timezone)
+        panel = options.read_states(located, stored.plan.model, stored.discretiser)
+        if stored.until is not None:
+            _, panel = options.split_panel(panel, stored.until)
             if not len(panel):
-                raise InputError(f"until: no ticks follow {until}; there is nothing to publish")
+                raise InputError(
+                    f"{data}: no ticks follow {stored.until}, the end of the plan's public past; there is nothing to "
+                    "publish"
+                )
         yield panel
         return
-    if until is not None:
-        raise InputError("until: works with --engine memory only; leave it out and give a file of the ticks to publish")
+    if stored.discretiser is not None or stored.until is not None:
+        what = "a discretiser" if stored.discretiser is not None else "a public past that ends at some time"
+        raise InputError(
+            f"engine: {engine!r} given for a plan with {what}; use --engine memory, or a file of the values of states "
+            "that follow the past, and a plan without --discretiser and --until"
+        )
     from csdp.tables import open_table
 
-    opening = open_table(
-        data,
-        plan,
-        engine=engine,
-        outside=outside,
-        master=master,
-        memory_limit=memory_limit,
-    )
-    with opening as table:
+    with open_table(located, stored.plan, engine=engine, master=master, memory_limit=memory_limit) as table:
         yield table
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from csdp.bounds.result import with_chance
-from csdp.cli import options, plan_options
-from csdp.cli.reading import locate, option_words, takes_readings
+from csdp.cli import options
+from csdp.cli.plan import make_range
 from csdp.cli.terminal import (
     print_json,
     print_lines,
@@ -21,44 +22,37 @@ from csdp.cli.terminal import (
 )
 from csdp.errors import InputError
 from csdp.estimate.result import about_words
-from csdp.panel import InputSpec
 
 if TYPE_CHECKING:
-    from csdp.planning.suggest import Suggestion
+    from csdp.panel import InputSpec
+    from csdp.planning.suggest import ProposedPlan, Suggestion
 
 
-@takes_readings
 def suggest(
     data: options.DataFile,
-    reading: InputSpec,
     budget: options.Budget = 1.0,
     event_limit: options.EventLimit = 10.0,
-    query: options.BestQuery = None,
+    query: options.OptionalQuery = None,
     about: Annotated[
         Literal["now", "then"] | None,
         typer.Option(help="Numbers about the present, or about the time of the readings.", show_default="both"),
     ] = None,
-    low: plan_options.Low = None,
-    high: plan_options.High = None,
-    resolution: plan_options.Resolution = None,
+    low: options.Low = None,
+    high: options.High = None,
+    resolution: options.Resolution = None,
     seconds: Annotated[
         float,
         typer.Option(min=0.1, help="After about this time the best plans so far are kept; Ctrl-C keeps them too."),
     ] = 20.0,
     public: options.Public = False,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME", help="Use only ticks that are over at this time, the public past; the rest is released."
-        ),
-    ] = None,
+    until: options.Until = None,
     output: Annotated[
-        str | None,
+        Path | None,
         typer.Option(
             "--output",
             "-o",
             metavar="DIR",
-            help="Folder to write discretiser, chain and plan of each proposal to, with the commands to run next.",
+            help="Folder to write the files of each proposal to, with the commands to run next.",
         ),
     ] = None,
     form: options.FormatOption = "table",
@@ -70,15 +64,14 @@ def suggest(
       csdp suggest readings.csv --public -o suggested
 
     The proposal is derived from the readings, so they must be public: --public, or with --until those before a time,
-    and the commands release what follows. With --step the step is kept; else longer ones are tried too. Exit code 6: no
-    plan is useful, with what would help.
+    and the commands release what follows. Longer steps are tried too, unless the [input] section resamples readings.
+    Exit code 6: no plan is useful, with what would help.
     """
     from csdp.planning.suggest import suggest as make_suggestion
 
-    if output is not None and Path(output).exists() and not Path(output).is_dir():
+    if output is not None and output.exists() and not output.is_dir():
         raise InputError(f"output: {output} is a file; give the name of a folder")
-    ranged = plan_options.ReadingOptions(None, low, high, resolution).range()
-    located = locate(data, reading)
+    located = options.locate(data)
     with print_warnings(), progress_line() as progress:
         suggestion = make_suggestion(
             located,
@@ -86,32 +79,30 @@ def suggest(
             event_limit=event_limit,
             query=query,
             about=about,
-            of=ranged,
-            fixed_step=reading.step is not None or located.resample is not None,
+            of=make_range(low, high, resolution),
+            fixed_step=located.resample is not None,
             seconds=seconds,
             public=public,
             until=until,
-            options=option_words(reading),
             progress=progress,
         )
-    files = suggestion.save(Path(output), data=data) if output is not None else []
+    commands = [] if output is None else _commands(suggestion.best, output / "1", budget, event_limit)
+    files = [] if output is None else _save(suggestion, output, located, commands)
     plans = [plan.to_dict() for plan in suggestion.plans]
-    commands = [] if output is None else list(suggestion.best.commands(data, f"{output}/1"))
     if form == "json":
-        reasons = [{"what": what, "proposed": choice, "why": why} for what, choice, why in suggestion.reasons]
         best = suggestion.best
-        worth = {"model": best.plan.verdict.to_dict(), "usefulness": best.error.known_usefulness, "about": best.about}
-        search = {"tried": suggestion.tried, "interrupted": suggestion.interrupted}
-        print_json(
-            {
-                **worth,
-                **search,
-                "plans": plans,
-                "reasons": reasons,
-                "files": [str(path) for path in files],
-                "next": commands,
-            }
-        )
+        content = {
+            "model": best.plan.verdict.to_dict(),
+            "usefulness": best.error.known_usefulness,
+            "about": best.about,
+            "tried": suggestion.tried,
+            "interrupted": suggestion.interrupted,
+            "plans": plans,
+            "reasons": [{"what": what, "proposed": how, "why": why} for what, how, why in suggestion.reasons],
+            "files": [str(path) for path in files],
+            "next": commands,
+        }
+        print_json(content)
         return
     _print_suggestion(suggestion, plans)
     print_lines(f"wrote {path}" for path in files)
@@ -119,6 +110,31 @@ def suggest(
         print_lines(["Next:", *(f"  {line}" for line in commands)])
     else:
         print_lines(["To use a plan, repeat this with -o DIR, which writes plans and commands that publish by them."])
+
+
+def _save(suggestion: Suggestion, folder: Path, located: InputSpec, commands: list[str]) -> list[Path]:
+    """Write each plan to a folder of its own, 1 the best, with how its readings are read, and the commands."""
+    paths = []
+    for number, proposed in enumerate(suggestion.plans, 1):
+        place = folder / str(number)
+        paths += proposed.save(place)
+        longer = proposed.longer_step
+        spec = located if longer is None else located.override(step=longer, resample="mean")
+        spec.save(place / "input.toml")
+        paths.append(place / "input.toml")
+    (folder / "next.txt").write_text("\n".join(commands) + "\n", encoding="utf-8")
+    return [*paths, folder / "next.txt"]
+
+
+def _commands(best: ProposedPlan, folder: Path, budget: float, event_limit: float) -> list[str]:
+    """The commands that publish by the files of a folder and report what was published."""
+    data, plan = str(folder / "input.toml"), str(folder / "plan.json")
+    place = ["--dataset", "NAME", "--ledger", "ledger.db"]
+    release = ["csdp", "release", data, "--plan", plan, *place]
+    release += ["--budget", f"{budget:g}", "--event-limit", f"{event_limit:g}", "--on-refusal", "skip"]
+    release += [] if best.plan.verdict.reliable else ["--model-unchecked"]
+    report = ["csdp", "report", "ledger.db", "--dataset", "NAME", "--data", data, "--plan", plan]
+    return [shlex.join([*release, "-o", "released.csv"]), shlex.join([*report, "-o", "report"])]
 
 
 def _print_suggestion(suggestion: Suggestion, plans: list[dict[str, Any]]) -> None:

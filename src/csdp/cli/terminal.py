@@ -36,7 +36,7 @@ BAD_INPUT = 2
 REFUSED = 3
 #: Exit code: an audit or a replay found a violation.
 VIOLATED = 4
-#: Exit code: a release would hardly tell more than guessing the usual value.
+#: Exit code: a release would hardly reveal more than guessing the usual value.
 NOT_USEFUL = 6
 _INTERRUPTED = 130
 
@@ -78,8 +78,10 @@ _ARGUMENT = re.compile(
 _SETTING = re.compile(r"(?<![\w./`-])[a-z]+(?:_[a-z]+)+(?![\w(=])")
 #: Numbers of the theory, which messages name as such.
 _SYMBOLS = frozenset({"epsilon_c", "epsilon_s"})
-#: Arguments whose option has another name, or is a flag.
-_FLAGS = {("header", "False"): "--no-header", ("times", "data"): "--simulated-times"}
+#: Settings that are not options: they stand in an [input] section.
+_SECTION = ("encoding", "header", "skip", "sort")
+#: Arguments whose remedy on the command line has another name.
+_REMEDIES = {("times", "data"): "--simulated-times", ("outside", "clamp"): "`csdp plan --discretiser`"}
 
 
 # ---- groups of commands --------------------------------------------------------------------------------------------
@@ -133,7 +135,7 @@ class CommandGroup(TyperGroup):
             hint = f"; {_HINTS[error.errno]}" if error.errno in _HINTS else ""
             _fail(f"{where}{error.strerror or error}{hint}", BAD_INPUT)
         except MemoryError:
-            _fail("not enough memory; use a smaller model or fewer steps, or for a leakage --bound lineage", BAD_INPUT)
+            _fail("not enough memory; use a smaller model or fewer steps, or for a leakage --bound slice", BAD_INPUT)
         except typer.Abort:
             _fail("interrupted", _INTERRUPTED)
         finally:
@@ -181,8 +183,13 @@ def as_options(message: str, command: Any, *, given: Sequence[str] = (), root: A
         message = message.replace(text, f"\0{i}\0")
 
     def option(name: str, value: str | None) -> str | None:
-        flag = _FLAGS.get((name, value or ""), f"--{name.replace('_', '-')}")
-        words = flag if value in {None, "True"} or flag == "--no-header" else f"{flag} {shlex.quote(str(value))}"
+        if (name, value) in _REMEDIES:
+            return _REMEDIES[name, str(value)]
+        if name in _SECTION:
+            set_to = "" if value is None else f" = {value.lower() if value in {'True', 'False'} else repr(value)}"
+            return f"{name}{set_to} in an [input] section (`csdp open`)"
+        flag = f"--{name.replace('_', '-')}"
+        words = flag if value in {None, "True"} else f"{flag} {shlex.quote(str(value))}"
         if flag in own:
             return words
         return f"`csdp {others[flag]} {words}`" if flag in others else None
@@ -221,10 +228,10 @@ def _options_elsewhere(root: Any, path: str = "") -> Mapping[str, str]:
     elsewhere: dict[str, str] = {}
     for name, command in root.commands.items():
         inner = f"{path}{name} "
+        found = dict.fromkeys(_options(command), inner.strip())
         if hasattr(command, "commands"):
-            elsewhere = {**_options_elsewhere(command, inner), **elsewhere}
-        else:
-            elsewhere = {**dict.fromkeys(_options(command), inner.strip()), **elsewhere}
+            found = {**_options_elsewhere(command, inner), **found}
+        elsewhere = {**found, **elsewhere}
     return elsewhere
 
 

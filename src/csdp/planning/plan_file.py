@@ -8,6 +8,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
+
 from csdp.check import text
 from csdp.errors import InputError
 from csdp.estimate import Estimator, LearnedEstimator
@@ -102,6 +104,22 @@ class PlanFile:
             raise InputError(f"{file}: cannot be read as text in UTF-8; give a plan as `csdp plan` writes it") from None
         except InputError as error:
             raise type(error)(f"{file}: {error}") from None
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            raise InputError(f"{file}: not a plan as `csdp plan` writes it ({type(error).__name__})") from None
+
+
+def end_of_past(until: str | int | None, times: npt.NDArray[Any], timezone: str | None) -> str | int | None:
+    """The end of a public past as a plan file keeps it: in UTC, or the number of a tick.
+
+    >>> end_of_past("2024-07-01 08:00", np.array(["2024-07-01"], dtype="datetime64[s]"), "Europe/Berlin")
+    '2024-07-01T06:00:00Z'
+    """
+    if until is None:
+        return None
+    try:
+        return f"{read_moment(str(until), timezone)}Z" if times.dtype.kind == "M" else int(until)
+    except ValueError:
+        raise InputError(f"until: {until!r} given; a time of the kind that the readings have expected") from None
 
 
 def _check_until(until: Any) -> None:

@@ -1,5 +1,5 @@
 """Useful plans for a file of readings: layouts, kinds of chain, queries, ages and noise, screened cheaply, certified
-sharply, and ranked, with the commands that use them.
+sharply, and ranked.
 
 Plans are screened with the fitted chain alone and the bound that is quickest at any size; the best are certified for
 the whole family of plausible chains with the sharpest bound.
@@ -8,7 +8,6 @@ the whole family of plausible chains with the sharpest bound.
 from __future__ import annotations
 
 import math
-import shlex
 import time
 import warnings
 from bisect import bisect_left
@@ -29,12 +28,11 @@ from csdp.estimate import Error, LearnedEstimator, mse
 from csdp.estimate.error import noise_variance
 from csdp.estimate.result import USEFUL, About, about_words
 from csdp.panel import Discretiser, InputSpec, Readings, read_readings
-from csdp.panel.times import read_moment
 from csdp.plan import Plan
 from csdp.planning.calibrate import EVENT_LIMIT, largest_level, least_level
 from csdp.planning.frontier import plan_frontier
 from csdp.planning.layouts import FittedLayout, Layout
-from csdp.planning.plan_file import PlanFile
+from csdp.planning.plan_file import PlanFile, end_of_past
 from csdp.query import parse_query, with_readings
 from csdp.query_table import Query
 from csdp.readings import ReadingRange
@@ -373,11 +371,7 @@ class ProposedPlan:
     """A useful plan: what it is worth, what it leaks, and the commands that use it."""
 
     certified: CertifiedPlan
-    budget: float
-    event_limit: float
-    options: tuple[str, ...] = ()  #: words that say to every command how the readings are read
-    until: str | None = None  #: the end of the public past, as it was given
-    past_end: str | int | None = None  #: the same, in UTC
+    past_end: str | int | None = None  #: the end of the public past
 
     @property
     def plan(self) -> Plan:
@@ -443,32 +437,10 @@ class ProposedPlan:
         }
 
     @property
-    def _reading_options(self) -> list[str]:
-        """Options of readings: those that were given, and those that put ticks together."""
+    def longer_step(self) -> int | None:
+        """The step of ticks that were put together by their mean; None if the step is that of the readings."""
         fitted = self.certified.screened.fitted
-        longer = [] if fitted.layout.factor == 1 else ["--step", str(fitted.panel.step), "--resample", "mean"]
-        return [*self.options, *longer]
-
-    @property
-    def _past_options(self) -> list[str]:
-        return [] if self.until is None else ["--until", self.until]
-
-    def commands(self, data: str, folder: str) -> tuple[str, ...]:
-        """The commands that use the files of a folder: release, report."""
-        states = f"{folder}/discretiser.json"
-        release = ["csdp", "release", data, *self._reading_options, *self._past_options]
-        release += ["--discretiser", states, "--plan", f"{folder}/plan.json", *self._place()]
-        return (shlex.join(release), self._report(data, states))
-
-    def _place(self) -> list[str]:
-        limits = ["--budget", f"{self.budget:g}", "--event-limit", f"{self.event_limit:g}"]
-        place = ["--dataset", "NAME", "--ledger", "ledger.db"]
-        unchecked = [] if self.plan.verdict.reliable else ["--model-unchecked"]
-        return [*limits, *place, *unchecked, "--on-refusal", "skip", "-o", "released.csv"]
-
-    def _report(self, data: str, states: str) -> str:
-        words = ["csdp", "report", "ledger.db", "--dataset", "NAME", "--data", data, *self._reading_options]
-        return shlex.join([*words, "--discretiser", states, "-o", "report"])
+        return None if fitted.layout.factor == 1 else int(fitted.panel.step)
 
     def save(self, folder: Path) -> list[Path]:
         """Write discretiser, chain and plan, with what settings around it would achieve."""
@@ -532,14 +504,6 @@ class Suggestion:
             ),
         )
 
-    def save(self, folder: Path, *, data: str) -> list[Path]:
-        """Write every plan to a folder of its own, 1 the best, and the commands to run next."""
-        paths = [path for n, plan in enumerate(self.plans, 1) for path in plan.save(folder / str(n))]
-        paths.append(folder / "next.txt")
-        commands = self.best.commands(data, f"{folder}/1")
-        paths[-1].write_text("\n".join(commands) + "\n", encoding="utf-8")
-        return paths
-
 
 def suggest(
     data: Any,
@@ -553,7 +517,6 @@ def suggest(
     seconds: float = SECONDS,
     public: bool = False,
     until: str | int | None = None,
-    options: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Suggestion:
     """Search for useful plans for readings: step, states, kind of chain, query, age and noise within a budget.
@@ -574,8 +537,7 @@ def suggest(
         fixed_step: keep the step of the readings; by default longer ones are tried.
         seconds: after about which the best so far is kept; an interrupt (Ctrl-C) keeps it as well.
         public: declares that the readings are public, which they must be.
-        until: use only ticks that are over at this time, the public past; the commands release what follows.
-        options: of the command line, with which the readings are read; the commands repeat them.
+        until: use only ticks that are over at this time, the public past; a release publishes what follows.
         progress: called with (what is tried, done, total).
 
     >>> from csdp import CoupledChain
@@ -622,21 +584,9 @@ def suggest(
     search.run()
     if not search.certified:
         raise _not_useful(search)
-    given, past_end = _read_until(until, readings, zone)
-    plans = tuple(
-        ProposedPlan(one, float(budget), float(event_limit), tuple(options), given, past_end)
-        for one in search.certified
-    )
+    past_end = end_of_past(until, readings.times, zone)
+    plans = tuple(ProposedPlan(one, past_end) for one in search.certified)
     return Suggestion(plans, float(budget), search.tried, search.interrupted)
-
-
-def _read_until(until: str | int | None, readings: Readings, zone: str | None) -> tuple[str | None, str | int | None]:
-    """The end of the public past as it was given, and as a plan file keeps it: in UTC."""
-    if until is None:
-        return None, None
-    if readings.times.dtype.kind != "M":
-        return str(until), int(until)
-    return str(until), f"{read_moment(str(until), zone)}Z"
 
 
 def _queries(given: str | None, of: ReadingRange | None, sequences: int, states: int) -> Sequence[tuple[str, Query]]:

@@ -179,5 +179,5 @@ def _read(path: Path) -> dict[str, Key]:
     except InputError:
         raise
     except (KeyError, TypeError, ValueError):
-        raise InputError(f"{path}: not a file of keys, or a damaged one; `csdp key new` begins another") from None
+        raise InputError(f"{path}: not a file of keys, or a damaged one; `csdp serve key new` begins another") from None
     return {key.id: key for key in keys}

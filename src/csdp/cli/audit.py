@@ -1,0 +1,206 @@
+"""`csdp audit`: attack a mechanism and prove a lower bound of its leakage, or replay a ledger."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from csdp.audit.black_box import Audit
+from csdp.audit.black_box import audit as run_audit
+from csdp.cli import options
+from csdp.cli.terminal import (
+    VIOLATED,
+    Format,
+    print_json,
+    print_lines,
+    print_notice,
+    print_written,
+    printable,
+    progress_bar,
+)
+from csdp.errors import InputError
+
+if TYPE_CHECKING:
+    from csdp.audit.replay import Replay
+    from csdp.plan import Plan
+
+
+def audit(
+    plan: Annotated[
+        str | None,
+        typer.Argument(metavar="PLAN.json", help="Plan to attack; with --ledger, the one that must be recorded."),
+    ] = None,
+    claim: Annotated[
+        float | None,
+        typer.Option(
+            help="Leakage epsilon that the mechanism is claimed to have.",
+            show_default="the certified leakage of the plan",
+        ),
+    ] = None,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="Python callable of (readings, generator) to audit; modules in the current folder can be named.",
+            show_default="our own noise",
+        ),
+    ] = None,
+    reads: Annotated[
+        Literal["aged", "history"],
+        typer.Option(
+            help="What --mechanism receives: the aged snapshots (aged), or all snapshots up to the present (history)."
+        ),
+    ] = "aged",
+    pair: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JSON",
+            help="Two presents to distinguish, one state for each sequence, such as [[0,1],[1,1]].",
+            show_default="the worst pair of one release",
+        ),
+    ] = None,
+    releases: Annotated[
+        int, typer.Option(help="Number of successive releases whose outputs the attacker sees together.")
+    ] = 1,
+    samples: Annotated[
+        int, typer.Option(help="Number of samples drawn for each of the two present states.")
+    ] = 1_000_000,
+    confidence: Annotated[float, typer.Option(help="Confidence level of the lower bound, in (0, 1).")] = 0.999,
+    seed: options.OptionalSeed = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar=options.FIGURE, help="Draw the lower bound and the claim to this file.")
+    ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|URL",
+            help="Replay this ledger instead, a SQLite file or a postgresql:// URL; it is only read.",
+        ),
+    ] = None,
+    dataset: options.OneDataset = None,
+    head: options.Head = None,
+    form: options.FormatOption = "table",
+) -> None:
+    """Attack a mechanism as a black box and prove a lower bound of its leakage; or replay a ledger.
+
+    \b
+    Example:
+      csdp audit plan.json --samples 100000
+      csdp audit plan.json --claim 2 --samples 200000 --figure audit.svg
+      csdp audit --ledger ledger.db
+
+    With --ledger every recorded leakage is computed again and the hash chain is verified; a plan must equal the
+    recorded one. Exit codes: 0 no violation found; 2 usage or bad input; 4 a violation. Finding no violation does not
+    prove that there is none.
+    """
+    from csdp.planning.plan_file import PlanFile
+
+    declared = None if plan is None else PlanFile.load(plan).plan
+    if ledger is not None:
+        attack = {"--claim": claim, "--mechanism": mechanism, "--pair": pair, "--figure": figure, "--seed": seed}
+        options.refuse_together(attack, "--ledger")
+        _replay(ledger, dataset=dataset, head=head, plan=declared, form=form)
+        return
+    if dataset is not None or head is not None:
+        raise InputError("dataset, head: only with --ledger; give it, or leave out --dataset and --head")
+    if declared is None:
+        raise InputError("plan: not given; give PLAN.json, as `csdp plan` writes it, or --ledger to replay one")
+    options.check_figure(figure)
+    with progress_bar() as progress:
+        result = _attack(
+            declared,
+            mechanism,
+            reads=reads,
+            claim=claim,
+            pair=None if pair is None else options.parse_json_or_file("pair", pair),
+            releases=releases,
+            samples=samples,
+            confidence=confidence,
+            seed=seed,
+            progress=progress,
+        )
+    if figure is not None:
+        from csdp.report.figures import audit_figure, save_figure
+
+        save_figure(audit_figure({mechanism or "our noise": result}), figure)
+    if form == "json":
+        print_json(result.to_dict())
+    else:
+        _print_audit(result)
+        print_written([figure] if figure is not None else [])
+    if result.violated:
+        raise typer.Exit(VIOLATED)
+
+
+def _attack(declared: Plan, mechanism: str | None, *, reads: Literal["aged", "history"], **how: Any) -> Audit:
+    """Attack our own noise as declared, or a mechanism of the user under the declared model and ages."""
+    if mechanism is None:
+        if reads != "aged":
+            raise InputError("reads: our own noise reads aged snapshots; 'history' is for --mechanism only")
+        return run_audit(declared, **how)
+    return run_audit(
+        _load_callable(mechanism),
+        declared,
+        reads=reads,
+        **how,
+    )
+
+
+def _load_callable(name: str) -> Any:
+    """Import what MODULE:NAME names; modules of the working folder can be imported, as with `python -m`."""
+    module, _, attribute = name.partition(":")
+    if not module or not attribute:
+        raise InputError(f"mechanism: {name!r} given; MODULE:NAME expected, such as mine:noisy_mean")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        imported = importlib.import_module(module)
+    except (ImportError, SyntaxError) as error:
+        raise InputError(f"mechanism: {module!r} cannot be imported ({error})") from None
+    finally:
+        sys.path.pop(0)
+    if not callable(getattr(imported, attribute, None)):
+        raise InputError(f"mechanism: {module!r} has no callable {attribute!r}")
+    return getattr(imported, attribute)
+
+
+def _print_audit(result: Audit) -> None:
+    print_lines([printable(result.verdict)])
+    print_lines([f"Claim: {printable(result.claim_words)}"])
+    first, second = (f"{hits:,}" for hits in result.hits)
+    print_lines(
+        [
+            f"Secret pair: {printable(str(result.pair))}",
+            f"Event: {printable(result.event)}; {first} against {second} of {result.reported:,} samples "
+            f"(chosen on {result.chosen:,} other samples)",
+            "A lower bound proves leaks, not their absence: see the attack model in the documentation.",
+        ]
+    )
+
+
+def _replay(where: str, *, dataset: str | None, head: str | None, plan: Plan | None, form: Format) -> None:
+    from csdp.audit.replay import replay
+    from csdp.ledger import Ledger
+
+    with Ledger.open(where, create=False, read_only=True) as book, progress_bar() as progress:
+        plans = [] if plan is None else [plan]
+        result = replay(book, dataset=dataset, plans=plans, head=head, progress=progress)
+    _print_replay(result, form)
+    if not result.ok:
+        raise typer.Exit(VIOLATED)
+
+
+def _print_replay(result: Replay, form: Format) -> None:
+    if form == "json":
+        print_json(result.to_dict())
+    else:
+        typer.echo(result.verdict)
+        for name, charges in result.charges.items():
+            typer.echo(f"{printable(name)}: {len(charges):,} charges")
+        for note in result.notes:
+            typer.echo(f"note: {printable(note)}")
+    for finding in result.findings:
+        print_notice(str(finding))
