@@ -118,6 +118,8 @@ PYTHON_ONLY = {
     "shared": "of Discretiser.declared",
     "switching": "of EnvironmentChain, which is written in Python",
     "read_only": "of Ledger.open; commands that only look open it so",
+    "workers": "of csdp.leakage",
+    "estimate": "of csdp.mse and csdp.find_plan",
 }
 
 
