@@ -119,6 +119,7 @@ PYTHON_ONLY = {
     "switching": "of EnvironmentChain, which is written in Python",
     "read_only": "of Ledger.open; commands that only look open it so",
     "workers": "of csdp.leakage",
+    "cycle": "of EnvironmentChain, which is written in Python",
     "estimate": "of csdp.mse and csdp.find_plan",
 }
 
