@@ -287,14 +287,13 @@ class World:
         adversary: str,
         *,
         begin: int | None = None,
-        close: NDArray[np.bool_] | None = None,
     ) -> list[float]:
         """What the history reveals of the present at `moment`, by when all was read, and at quiet ticks after it."""
         joint, law = self.joint(outputs, moment, begin=begin)
-        found = [worst_ratio(joint, law, self.s, self.m, adversary, close)]
+        found = [worst_ratio(joint, law, self.s, self.m, adversary)]
         for later in range(moment + 1, moment + 1 + quiet):
             joint, law = self.into(later).T @ joint, law @ self.into(later)
-            found.append(worst_ratio(joint, law, self.s, self.m, adversary, close))
+            found.append(worst_ratio(joint, law, self.s, self.m, adversary))
         return found
 
 
@@ -353,13 +352,8 @@ def known_sizes(adversary: str, s: int) -> Sequence[int]:
     return {"informed": [s - 1], "uninformed": [0], "any": range(s)}[adversary]
 
 
-def worst_ratio(
-    joint: Array, law: Array, s: int, m: int, adversary: str, close: NDArray[np.bool_] | None = None
-) -> float:
-    """Largest log ratio over histories and over two states of one sequence, whatever of the others is known.
-
-    `close` (s, m, m): the pairs of states that are compared; all by default.
-    """
+def worst_ratio(joint: Array, law: Array, s: int, m: int, adversary: str) -> float:
+    """Largest log ratio over histories and over two states of one sequence, whatever of the others is known."""
     shape = (m,) * s
     mass, present = joint.reshape(*shape, -1), law.reshape(shape)
     worst = 0.0
@@ -375,9 +369,8 @@ def worst_ratio(
             high, low = (np.moveaxis(np.where(there, logs, end), axis, 0) for end in (-np.inf, np.inf))
             some = np.moveaxis(there & np.ones(logs.shape, dtype=bool), axis, 0)
             for a in range(m):
-                near = low if close is None else low[close[i, a]]
                 if some[a].any():
-                    worst = max(worst, float((high[a] - near.min(axis=0))[some[a]].max()))
+                    worst = max(worst, float((high[a] - low.min(axis=0))[some[a]].max()))
     return worst
 
 
@@ -550,6 +543,17 @@ def hidden_law(switching: Array, kernels: Sequence[Array], *, backward: bool) ->
     own = own.reshape(count * n, count * n)
     law = stationary(own)
     return (own if backward else reverse(own, law)), law
+
+
+def hidden_leakage(switching: Array, kernels: Sequence[Array], s: int, m: int, *, epsilon_c: float, age: int) -> float:
+    """What the mean of an old snapshot reveals to an adversary who knows no environment (forward members)."""
+    joint, law = hidden_law(switching, kernels, backward=False)
+    answers, delta = mean_answers(s, m)
+    count = len(kernels)
+    logs = likelihoods([joint] * age, np.tile(answers, count), epsilon_c / delta, age, 1)
+    weight = law.reshape(count, -1)
+    given = np.exp(logs).reshape(-1, count, m**s)
+    return worst(np.log((given * weight).sum(axis=1) / weight.sum(axis=0)), s, m)
 
 
 def likelihoods(back: Sequence[Array], answers: Array, rate: float, age: int, releases: int) -> Array:

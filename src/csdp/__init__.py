@@ -14,7 +14,6 @@ from csdp.readings import ReadingRange
 
 if _typing.TYPE_CHECKING:
     from csdp.accountant import Accountant
-    from csdp.accountant.distances import DistanceTable, leakage_by_distance
     from csdp.audit.attack import attack
     from csdp.audit.replay import replay
     from csdp.estimate import mse
@@ -44,7 +43,6 @@ __all__ = [
     "CoupledChain",
     "Custom",
     "Discretiser",
-    "DistanceTable",
     "EnvironmentChain",
     "Family",
     "Histogram",
@@ -86,7 +84,6 @@ __all__ = [
     "fit_quality",
     "frontier",
     "leakage",
-    "leakage_by_distance",
     "leakage_summary",
     "leakage_table",
     "learn_from_past",
@@ -101,8 +98,6 @@ __all__ = [
 _LATER = {
     "Accountant": "csdp.accountant",
     "Discretiser": "csdp.panel",
-    "DistanceTable": "csdp.accountant.distances",
-    "leakage_by_distance": "csdp.accountant.distances",
     "InputSpec": "csdp.panel",
     "Ledger": "csdp.ledger",
     "Panel": "csdp.panel",

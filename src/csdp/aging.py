@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -59,26 +59,6 @@ class Mass:
     measure: Floats  # (N, C)
     law: Floats  # (N,)
     relative: float
-
-
-class AgedReadings(Protocol):
-    """The law of what a release reads given the present, as `AgedLaw` has it."""
-
-    @property
-    def model(self) -> View:
-        """The view whose law it is."""
-
-    @property
-    def classes(self) -> Floats:
-        """What the query can tell apart."""
-
-    @property
-    def deviation(self) -> Deviation:
-        """The form that keeps the digits of tiny leakages."""
-
-    @property
-    def mass(self) -> Mass:
-        """The non-negative form."""
 
 
 class AgedLaw:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from csdp.age_check import compare_with_past
 from csdp.aging import check_ages, check_epsilon
-from csdp.bounds.adversary import Adversary, check_protect
+from csdp.bounds.adversary import Adversary
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, as_text
 from csdp.chain import Family, Model, Verdict, certified_model, worst_verdict
@@ -41,7 +41,7 @@ _TABLE_SCHEMA: Final = "csdp/plan/2"
 #: Of plans of version 0.2 with a noise level for each phase of a clock, which are refused.
 _PHASE_SCHEMA: Final = "csdp/plan/3"
 #: What a recorded plan of version 0.2 that uses something removed has in its text.
-_REMOVED: Final = re.compile(rf'{_TABLE_SCHEMA}|{_PHASE_SCHEMA}| memory |"failed"|"initial":\s*\[')
+_REMOVED: Final = re.compile(rf'{_TABLE_SCHEMA}|{_PHASE_SCHEMA}| memory |"failed"|"initial":\s*\[|"protect"')
 #: Largest `stale_limit`.
 MAX_STALE: Final = 10_000
 #: Lattice steps that a float counts exactly.
@@ -66,7 +66,6 @@ class Plan(Displayed):
         ages: one age for all sequences, or one each.
         epsilon_c: noise level.
         adversary, bound: as for `csdp.bounds`. A plan whose bound is not sound cannot publish.
-        protect: only present values of a sequence at most this far apart are protected, certified and charged for.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
         schedule: noise levels by tick; none may be above epsilon_c.
         readings_check: where readings are published, what `check_readings` said of their public past; by default
@@ -86,7 +85,6 @@ class Plan(Displayed):
     bound: str = "auto"
     stale_limit: int = 0
     schedule: Schedule | None = None
-    protect: float | None = None
     model: Model = field(init=False, repr=False, compare=False)
     #: ages of the newest and the oldest reading that a planned release touches
     min_age: int = field(init=False, repr=False, compare=False)
@@ -110,7 +108,6 @@ class Plan(Displayed):
         bound: str = "auto",
         stale_limit: int = 0,
         schedule: Schedule | None = None,
-        protect: float | None = None,
         readings_check: ReadingsEvidence | None = None,
     ) -> None:
         chain = certified_model(chain)
@@ -141,7 +138,6 @@ class Plan(Displayed):
             "bound": bound,
             "stale_limit": stale_limit,
             "schedule": schedule,
-            "protect": check_protect(protect, model.value_table),
             "model": model,
             "min_age": min(checked),
             "max_age": max(checked),
@@ -167,9 +163,9 @@ class Plan(Displayed):
     def one_release(self, passed: int = 0, *, bound: str = "auto") -> Leakage:
         """The leakage of the present some ticks after one release, by a bound."""
         ages = [age + passed for age in self.ages]
-        secret: dict[str, Any] = {"adversary": self.adversary, "protect": self.protect}
-        options: dict[str, Any] = {"ages": ages, "bound": bound, **secret}
-        return leakage(self.chain, self.query, epsilon_c=self.epsilon_c, **options)
+        return leakage(
+            self.chain, self.query, ages=ages, epsilon_c=self.epsilon_c, bound=bound, adversary=self.adversary
+        )
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -193,7 +189,7 @@ class Plan(Displayed):
     def _additive(self) -> tuple[FoldTable, float]:
         """A query that adds up contributions of states, and its certificate: the plan's own, or their sum."""
         query = self.query
-        plain = self.protect is None and self.adversary == "informed"
+        plain = self.adversary == "informed"
         if plain and query.of_states and isinstance(query, FoldTable) and query.fold == "sum":
             return query, self._planned.epsilon
         total = tabulate(Sum(), self.model)
@@ -262,17 +258,13 @@ class Plan(Displayed):
             return self
         return self._again(epsilon_c=epsilon_c, schedule=schedule)
 
-    def protecting(self, protect: float | None) -> Plan:
-        """The same plan for present values at most `protect` apart; None for any two."""
-        return self._again(protect=protect)
-
     def under(self, chain: Model | Family) -> Plan:
         """The same plan under another model, such as its own after a test on a public past."""
         return self._again(chain=chain)
 
     def _again(self, **changes: Any) -> Plan:
         """The same plan with some arguments changed."""
-        names = ("adversary", "bound", "stale_limit", "schedule", "protect", "readings_check")
+        names = ("adversary", "bound", "stale_limit", "schedule", "readings_check")
         options = {name: getattr(self, name) for name in names} | changes
         chain, epsilon_c = options.pop("chain", self.chain), options.pop("epsilon_c", self.epsilon_c)
         return Plan(chain, self.query, self.ages, epsilon_c, **options)
@@ -331,8 +323,6 @@ class Plan(Displayed):
         }
         if self.schedule is not None:
             content["schedule"] = self.schedule.to_dict()
-        if self.protect is not None:
-            content["protect"] = self.protect
         if self.readings_check is not None:
             content["readings_check"] = self.readings_check
         if self.query.groups is not None:
@@ -373,6 +363,7 @@ class Plan(Displayed):
         if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, _TABLE_SCHEMA, _PHASE_SCHEMA):
             raise InputError(f"plan: this version reads schema {SCHEMA!r}; write plans with Plan.to_json")
         _refuse_table(content)
+        _refuse_distance(content)
         try:
             if content.get("algorithm") == _FIRST_ALGORITHM and content["algorithm"] is not True:
                 raise InputError(
@@ -391,7 +382,6 @@ class Plan(Displayed):
                 bound=content["bound"],
                 stale_limit=content["stale_limit"],
                 schedule=Schedule.from_dict(content.get("schedule")),
-                protect=content.get("protect"),
                 readings_check=content.get("readings_check"),
             )
             plan._check_origin(content)
@@ -434,8 +424,7 @@ class Plan(Displayed):
         ages = str(self.ages[0]) if len(set(self.ages)) == 1 else ",".join(map(str, self.ages[:8]))
         doubt = "" if self.verdict.reliable else f", {self.verdict.brief}"
         certified = f"certified {as_text(self.certified.epsilon)}{doubt}"
-        near = "" if self.protect is None else f"values at most {self.protect:g} apart, "
-        return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {near}{certified})"
+        return f"Plan({self.query.name}, ages {ages}, epsilon_c {self.epsilon_c:g}, {certified})"
 
 
 def _read_query(text: str, groups: Any) -> Query:
@@ -453,14 +442,15 @@ def refuse_first_version(text: str) -> None:
 def check_supported(text: str) -> None:
     """Refuse a plan, as JSON text of a ledger, that this version cannot account for.
 
-    Plans of csdp 0.1, and of version 0.2 those with a table of outputs, levels per phase, readings with a memory, a
-    rejected check of readings, or a chain with an initial law.
+    Plans of csdp 0.1, and of version 0.2 those with a table of outputs, levels per phase, a protected distance,
+    readings with a memory, a rejected check of readings, or a chain with an initial law.
     """
     refuse_first_version(text)
     if not _REMOVED.search(text):
         return  # do not parse large chains in vain
     content = parse_json("plan", text)
     _refuse_table(content)
+    _refuse_distance(content)
     for chain in content["chain"]:
         for part in (chain, *(chain.get("family") or ())):
             refuse_initial(part)
@@ -469,6 +459,15 @@ def check_supported(text: str) -> None:
         refuse_memory(content["query"])
     if content.get("readings_check") == "failed":
         raise InputError("readings of which the public past speaks against the certificate were published")
+
+
+def _refuse_distance(content: Mapping[str, Any]) -> None:
+    """Refuse the content of a plan that protects only present values within a distance of each other."""
+    if content.get("protect") is not None:
+        raise InputError(
+            f"plan: only present values at most {content['protect']:g} apart are protected; this version protects any "
+            "two values. Make the plan again, by csdp.find_plan or `csdp plan`"
+        )
 
 
 def _refuse_table(content: Mapping[str, Any]) -> None:

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from csdp.arrays import Floats
-from csdp.bounds.adversary import Adversary
 from csdp.bounds.result import round_up
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
@@ -18,8 +17,8 @@ from csdp.query_table import FoldTable, Query
 from study.baselines.laplace import (
     LaplaceBaseline,
     all_outputs,
+    exact_leakage,
     grid_size,
-    leakage_setting,
     present_law,
     record_pairs,
     safe_log,
@@ -98,12 +97,6 @@ class DependentDP(LaplaceBaseline):
         return {"coefficients": rho.tolist()}
 
 
-def exact_leakage(adversary: Adversary, chain: Model, query: Query, *, age: int, scale: float) -> float:
-    """Return the exact leakage of one release with noise of that scale."""
-    level = query.sensitivity(1, chain.value_table) / scale
-    return leakage_setting(chain, query, age, adversary).at(level).answer("exact").epsilon
-
-
 @dataclass(frozen=True)
 class ExactDependentDP(LaplaceBaseline):
     """Dependent DP by its definition, enumerated (as in Zhao, Zhang and Poor 2017), for small systems."""
@@ -118,7 +111,8 @@ class ExactDependentDP(LaplaceBaseline):
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """The exact leakage against an adversary who knows the model only."""
-        return exact_leakage("uninformed", chain, query, age=self.age, scale=scale)
+        level = query.sensitivity(1, chain.value_table) / scale
+        return exact_leakage("uninformed", chain, query, age=self.age, epsilon_c=level)
 
 
 @dataclass(frozen=True)
@@ -135,7 +129,8 @@ class BayesianDP(LaplaceBaseline):
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """The exact leakage, worst over every set of other records that the adversary knows."""
-        return exact_leakage("any", chain, query, age=self.age, scale=scale)
+        level = query.sensitivity(1, chain.value_table) / scale
+        return exact_leakage("any", chain, query, age=self.age, epsilon_c=level)
 
 
 @dataclass(frozen=True)

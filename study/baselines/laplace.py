@@ -24,10 +24,13 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.accountant import Accountant
+from csdp.aging import AgedLaw, index_parts
 from csdp.arrays import Floats, Indices
-from csdp.bounds.adversary import Adversary
+from csdp.bounds.adversary import marginal
 from csdp.bounds.closed_forms import loose_bound
+from csdp.bounds.exact import output_grid
 from csdp.bounds.leakage import Setting
+from csdp.bounds.result import round_up
 from csdp.chain import CoupledChain, Model
 from csdp.errors import CsdpError, InputError, TooLargeError
 from csdp.estimate import mse
@@ -35,9 +38,10 @@ from csdp.estimate.moments import pair_laws
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.plan import Plan
 from csdp.query import QueryTable, tabulate
-from csdp.query_table import Query
+from csdp.query_table import Query, all_snapshots
 from study.baselines.posterior import PosteriorMean
 from study.baselines.protocol import (
+    Adversary,
     Errors,
     Quantity,
     Trace,
@@ -45,6 +49,7 @@ from study.baselines.protocol import (
     check_one_target,
     check_positive,
     check_whole,
+    known_subsets,
     read_snapshots,
 )
 from study.baselines.temporal import group_sensitivity, temporal_budgets, temporal_leakage
@@ -101,10 +106,10 @@ class LaplaceRelease:
     def leakage(self, adversary: Adversary = "informed") -> Quantity:
         """Exact leakage of the present of one release; of several scales, of the one with the least noise."""
         try:
-            leakage = leakage_setting(self.chain, self.query, self.age, adversary).at(self.epsilon_c).answer("exact")
+            leakage = exact_leakage(adversary, self.chain, self.query, age=self.age, epsilon_c=self.epsilon_c)
         except TooLargeError as error:
             return Quantity(None, f"not computed: {error}")
-        return Quantity(leakage.epsilon, f"exact, one release at age {self.age}, {adversary} adversary")
+        return Quantity(leakage, f"exact, one release at age {self.age}, {adversary} adversary")
 
     def lifetime(self, releases: int) -> Quantity:
         """Temporal privacy leakage of a record over this many releases, an upper bound."""
@@ -212,16 +217,44 @@ def least_scale(nominal: Callable[[float], float], target: float, start: float) 
     return high
 
 
-def leakage_setting(chain: Model, query: Query, age: int, adversary: Adversary) -> Setting:
-    """Return the setting of a leakage with its aged laws computed once; `.at(epsilon_c)` changes the noise level."""
-    return _cached_setting(chain, tabulate(query, chain), age, adversary)
+def exact_leakage(adversary: Adversary, chain: Model, query: Query, *, age: int, epsilon_c: float) -> float:
+    """Return the exact leakage of one release; the laws of what is read are computed once for all noise levels."""
+    table = tabulate(query, chain)
+    if adversary == "any":
+        return _leakage_to_any_subset(chain, table, age, epsilon_c)
+    return _cached_setting(chain, table, age, adversary).at(epsilon_c).answer("exact").epsilon
 
 
 @lru_cache(maxsize=32)
-def _cached_setting(chain: Model, query: QueryTable, age: int, adversary: Adversary) -> Setting:
+def _cached_setting(chain: Model, query: QueryTable, age: int, adversary: Literal["informed", "uninformed"]) -> Setting:
     setting = Setting.make(chain, query, ages=age, epsilon_c=1.0, adversary=adversary)
     setting.answer("exact")
     return setting
+
+
+@lru_cache(maxsize=32)
+def _cached_law(chain: Model, age: int) -> AgedLaw:
+    return AgedLaw(chain, index_parts(chain.sequences, chain.states), ages=[age] * chain.sequences)
+
+
+def _leakage_to_any_subset(chain: Model, query: QueryTable, age: int, epsilon_c: float) -> float:
+    """The largest log ratio over outputs and over all sets of records that the adversary may know."""
+    s, m = chain.sequences, chain.states
+    mass = _cached_law(chain, age).mass
+    answers = query.evaluate(all_snapshots(s, m), chain.value_table).reshape(m**s, -1)
+    far = np.abs(output_grid(answers)[:, None, :] - answers[None, :, :]).sum(axis=2)
+    likelihood = np.exp(-epsilon_c / query.sensitivity(1, chain.value_table) * far)
+    worst = 0.0
+    for known in known_subsets("any", s):
+        law = marginal(mass.law, known, s, m)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            density = np.log(marginal(mass.measure, known, s, m) / law[:, None] @ likelihood.T)
+        density[law <= 0] = np.nan
+        tensor = density.reshape((m,) * len(known) + (-1,))
+        for axis in range(len(known)):
+            gaps = np.fmax.reduce(tensor, axis=axis) - np.fmin.reduce(tensor, axis=axis)
+            worst = max(worst, float(np.nan_to_num(gaps, nan=0.0).max()))
+    return round_up(worst)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats
-from csdp.bounds.adversary import Adversary
 from csdp.chain import Model
 from csdp.errors import InputError
 from csdp.noise import Randomness
@@ -18,6 +17,18 @@ from csdp.query import QueryTable, tabulate
 from csdp.query_table import Query
 
 States = npt.NDArray[Any]
+#: Whose present an adversary knows: everyone else's, nobody's, or the worst subset's.
+Adversary = Literal["informed", "uninformed", "any"]
+
+
+def known_subsets(adversary: Adversary, sequences: int) -> list[tuple[int, ...]]:
+    """Sets of sequences whose present an adversary conditions on, the secret one among them."""
+    everyone = tuple(range(sequences))
+    if adversary == "informed":
+        return [everyone]
+    if adversary == "uninformed":
+        return [(i,) for i in everyone]
+    return [tuple(i for i in everyone if bits >> i & 1) for bits in range(1, 2**sequences)]
 
 
 @dataclass(frozen=True)

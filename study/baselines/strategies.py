@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices
-from csdp.bounds.adversary import Adversary, known_subsets
 from csdp.bounds.result import round_up
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
@@ -28,6 +27,7 @@ from csdp.noise import Randomness, two_sided_geometric, variance
 from csdp.query_table import Query
 from study.baselines.laplace import largest_log_ratio, safe_log
 from study.baselines.protocol import (
+    Adversary,
     Errors,
     Quantity,
     States,
@@ -36,6 +36,7 @@ from study.baselines.protocol import (
     check_one_target,
     check_positive,
     check_whole,
+    known_subsets,
     read_snapshots,
 )
 from study.baselines.streams import AnswerStream, bound_lifetime, bound_present

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats
-from csdp.bounds.adversary import Adversary
 from csdp.bounds.result import as_text, round_up
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
@@ -29,6 +28,7 @@ from csdp.noise import Randomness, simulate_noise, two_sided_geometric
 from csdp.plan import Plan
 from csdp.query_table import Query
 from study.baselines.protocol import (
+    Adversary,
     Errors,
     Quantity,
     States,

@@ -119,7 +119,7 @@ def draw_case(rng: np.random.Generator) -> Case:
         moves = rng.uniform(low, 1 - low, size=(s, s, 2)) if low < 0.5 else rng.uniform(0.3, 0.7, size=(s, s, 2))
         transitions = np.stack([moves, 1 - moves], axis=-1)
         stages, tick = [], 0
-        adversary = str(rng.choice(["informed", "informed", "uninformed", "any"]))
+        adversary = str(rng.choice(["informed", "informed", "uninformed", "uninformed"]))
         for number in range(int(rng.integers(2, 4))):
             state = str(rng.choice(["vector", "scalar", "auto"] if adversary == "informed" else ["scalar", "auto"]))
             ages = tuple(int(a) for a in rng.integers(0, 3, size=s))

@@ -136,12 +136,11 @@ def test_what_far_later_ticks_are_bounded_by_never_grows(direction, how, state, 
     assert component.leakage(nothing, 1)[0] == component.decaying_bound(nothing, 1) == 0.0
 
 
-@pytest.mark.parametrize("adversary", ["uninformed", "any"])
-def test_what_cannot_be_followed_counts_as_everything_told(adversary):
+def test_what_cannot_be_followed_counts_as_everything_told():
     """Other adversaries than the informed one, given the environment of a backward chain: group level or cap."""
     members = [CoupledChain(PAIR, binary(p, q), direction="backward") for p, q in ((0.2, 0.3), (0.1, 0.2))]
     chain = EnvironmentChain(members, switching=[[0.5, 0.5], [0.5, 0.5]])
-    accountant = Accountant(Plan(chain, Mean(), 1, 0.5, adversary=adversary))
+    accountant = Accountant(Plan(chain, Mean(), 1, 0.5, adversary="uninformed"))
     (component,) = accountant.components
     assert component.kind == "cap"
     state = accountant.history(3)
@@ -150,8 +149,6 @@ def test_what_cannot_be_followed_counts_as_everything_told(adversary):
     told = component.leakage(now, depth)[0]
     assert told == accountant.epsilon(state) == min(now.max(), component.cap(depth)[0])
     assert component.peak(now, depth) == component.decaying_bound(now, depth) == told
-    if adversary == "any":
-        assert told >= Accountant(Plan(chain, Mean(), 1, 0.5)).after(3).epsilon
 
 
 def test_a_large_ring_under_a_clock_counts_the_noise():

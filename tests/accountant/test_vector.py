@@ -135,7 +135,7 @@ def test_the_group_level_bounds_the_present_too():
     chain = ring(12, 0.75, 0.1, 0.2, "forward")
     accountant = Accountant(csdp.Plan(chain, csdp.Mean(), 1, 1e-6))
     assert accountant.after(2).epsilon <= accountant.group_level(2) * (1 + 1e-9)
-    other = Accountant(csdp.Plan(chain, csdp.Mean(), 1, 1e-6, adversary="any"))
+    other = Accountant(csdp.Plan(chain, csdp.Mean(), 1, 1e-6, adversary="uninformed"))
     assert other.after(2).epsilon <= other.group_level(2) * (1 + 1e-9)
     assert other.after(2).bound == "group"
 

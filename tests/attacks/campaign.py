@@ -47,7 +47,6 @@ def tags_of(case: Case) -> set[str]:
     tags |= {f"coupling {spec.kind.split()[-1]}" for spec in specs if spec.coupling is not None and spec.s > 1}
     present = {
         "schedule": any(plan.levels for plan in case.plans),
-        "distance": any(plan.protect is not None for plan in case.plans),
         "state asked for": case.alone and case.state != "auto",
         "per group": any(plan.ask.groups for plan in case.plans),
         "sequence by sequence": any(_followed(plan) for plan in case.plans) or case.state == "vector",

@@ -76,7 +76,6 @@ def make_plan(given: PlanSpec) -> Plan:
         adversary=given.adversary,  # type: ignore[arg-type]
         stale_limit=given.stale_limit,
         schedule=schedule,
-        protect=given.protect,
     )
 
 

@@ -47,14 +47,6 @@ def _answer(ask: Ask, z: NDArray[np.intp], values: Array, members: object) -> li
     return plain[name]()
 
 
-def _close(values: Array, protect: float | None, s: int) -> NDArray[np.bool_] | None:
-    """Which states (s, m, m) of each sequence must not be told apart."""
-    if protect is None:
-        return None
-    table = np.broadcast_to(values, (s, values.shape[-1]))
-    return np.asarray(np.abs(table[:, :, None] - table[:, None, :]) <= protect * (1 + 1e-9))
-
-
 class Truth:
     """Everything that was published, and what it tells under the models of a plan."""
 
@@ -90,8 +82,7 @@ class Truth:
     def _told(self, spec: Spec, plan: PlanSpec, tick: int) -> list[list[float]]:
         if not self.outputs:
             return [[0.0] * (QUIET + 1)]
-        close = _close(spec.values, plan.protect, self.s)
-        return [world.told_from(self.outputs, tick, QUIET, plan.adversary, close=close) for world in worlds_of(spec)]
+        return [world.told_from(self.outputs, tick, QUIET, plan.adversary) for world in worlds_of(spec)]
 
     def lifetime(self, plan: PlanSpec) -> float:
         """The most that all outputs tell of one record, by someone who knows all other records of its tick."""

@@ -14,7 +14,6 @@ from csdp.accountant import Accountant, answers, components
 from csdp.accountant import accountant as accounting
 from csdp.accountant.environment import EnvironmentComponent
 from csdp.accountant.vector import InfluenceComponent
-from csdp.bounds.adversary import ProtectedPairs
 from csdp.bounds.influence import FamilyRule, WorstInfluenceRule
 from csdp.chain import CoupledChain, InfluenceFamily, environment
 from csdp.plan import Plan
@@ -158,16 +157,6 @@ def a_given_environment_is_the_first(patch: Patch) -> None:
     patch.setattr(EnvironmentComponent, "_move", move_by_the_first)
 
 
-# ---- distances -------------------------------------------------------------------------------------------------------
-
-
-def a_distance_is_halved(patch: Patch) -> None:
-    """Values that are nearly as far apart as the secret says are not compared."""
-    real = ProtectedPairs.of
-    halved = classmethod(lambda cls, values, protect: real(values, None if protect is None else protect / 2))
-    patch.setattr(ProtectedPairs, "of", halved)
-
-
 #: Seeds of histories that find each of them.
 PLANTS: dict[Callable[[Patch], None], int] = {
     repeated_readings_cost_nothing: 5043,
@@ -177,5 +166,4 @@ PLANTS: dict[Callable[[Patch], None], int] = {
     fits_are_free: 6080,
     a_schedule_counts_half: 6022,
     half_the_noise: 5043,
-    a_distance_is_halved: 2000005,
 }

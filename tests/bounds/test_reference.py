@@ -255,7 +255,7 @@ def test_a_custom_query_may_ignore_a_component():
         ({"epsilon_c": "much"}, r"epsilon_c: 'much' given; a finite number above 0"),
         ({"epsilon_c": None}, r"epsilon_c: None given; a finite number above 0"),
         ({"bound": "best"}, r"bound: 'best' given; use auto or one of exact, profile"),
-        ({"adversary": "clever"}, r"adversary: 'clever' given; use one of informed, uninformed, any"),
+        ({"adversary": "clever"}, r"adversary: 'clever' given; use one of informed, uninformed"),
         ({"query": "average"}, r"query: 'average' given; use mean, sum, max"),
         ({"query": 3}, r"query: 3 given; expected Mean\(\), Max\(\)"),
         ({"query": csdp.Mean}, r"expected an instance, Mean\(\) not Mean"),

@@ -1,6 +1,5 @@
 """Sizes: steps that agree, giants that run, and refusals that name the alternatives."""
 
-import itertools
 import tracemalloc
 
 import numpy as np
@@ -178,10 +177,6 @@ def test_many_like_components_are_computed_once():
             r"Use bound='exact' \(no pairs are stored\) or 'lineage'",
         ),
         (
-            lambda: csdp.leakage(ring(17), csdp.Mean(), ages=1, epsilon_c=1.0, bound="exact", adversary="any"),
-            r"Use bound='lineage', which covers them all",
-        ),
-        (
             lambda: csdp.leakage(ring(14), csdp.Linear(2.0 ** np.arange(14)), ages=1, epsilon_c=1.0, bound="exact"),
             r"Ask for bound='auto', or a query with fewer values",
         ),
@@ -232,13 +227,6 @@ def test_progress_is_told():
     csdp.leakage(ring(4), csdp.Mean(), ages=(1, 2, 3, 3), epsilon_c=1.0, progress=lambda *what: told.append(what))
     assert {name for name, *_ in told} == {"aging", "comparing"}
     assert all(0 < done <= total for _, done, total in told)
-
-
-def test_all_subsets_for_any():
-    from csdp.bounds.adversary import known_subsets
-
-    subsets = known_subsets("any", 4)
-    assert sorted(subsets) == sorted(c for n in range(1, 5) for c in itertools.combinations(range(4), n))
 
 
 def test_like_components_at_different_ages_are_not_confused():

@@ -22,7 +22,7 @@ from csdp.query_table import Query
 
 Array = NDArray[np.float64]
 
-ADVERSARIES = ("informed", "uninformed", "any")
+ADVERSARIES = ("informed", "uninformed")
 QUERIES = ("mean", "sum", "max", "min", "count", "histogram", "identity", "linear", "custom")
 ROW_KINDS = ("smooth", "smooth", "skewed", "deterministic", "deterministic", "zeros", "uniform")
 COUPLINGS = ("dense", "dense", "identity", "chain", "follow", "sparse", "blocks", "equal")

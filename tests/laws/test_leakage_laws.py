@@ -172,19 +172,10 @@ def test_uninformed_stays_below_lineage_and_its_interval_form(system):
 
 
 @law_settings(100)
-@given(systems(joint=False, adversaries=("informed", "any"), ages=(1, 6)))
+@given(systems(joint=False, adversaries=("informed",), ages=(1, 6)))
 def test_informed_stays_below_lineage_at_any_age(system):
     useful(system)
     not_above(system.leakage("exact").epsilon, system.leakage("lineage").epsilon)
-
-
-@law_settings(60)
-@given(systems())
-def test_an_adversary_who_may_know_anything_is_the_worst(system):
-    useful(system)
-    worst = system.leakage("exact", adversary="any").epsilon
-    for adversary in ("informed", "uninformed"):
-        not_above(system.leakage("exact", adversary=adversary).epsilon, worst)
 
 
 # ---------------------------------------------------------------- the witness
@@ -403,7 +394,7 @@ def test_the_strategies_reach_every_kind_of_system():
     collect()
     rare = {kind: count for kind, count in seen.items() if count < 4}
     assert not rare
-    assert len(seen) == 8 + 9 + 3
+    assert len(seen) == 8 + 9 + 2
 
 
 def test_the_reference_answers_are_those_of_the_oracle():

@@ -279,7 +279,7 @@ def test_a_report_of_a_ledger_has_plain_words_first(tmp_path):
 
 
 def test_words_for_every_adversary():
-    for adversary in ("informed", "uninformed", "any"):
+    for adversary in ("informed", "uninformed"):
         words = guarantee(verdict=Verdict("untested"), adversary=adversary, epsilon_c=1.0).protects
         assert "if the model holds (MODEL NOT TESTED)" in words
     with pytest.raises(InputError, match="adversary: 'all' given"):

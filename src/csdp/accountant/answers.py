@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from csdp.bounds.environment import find_vantages
-from csdp.bounds.result import Leakage, protected_words, round_up
+from csdp.bounds.result import Leakage, round_up
 from csdp.errors import InputError
 from csdp.plan import Plan
 
@@ -31,15 +31,13 @@ def make_answer(plan: Plan, value: float, bound: str) -> Leakage:
         bound=bound if bound not in {"cap", "none"} else "lineage",
         sound=True,
         adversary=plan.adversary,
-        environment=find_vantages(plan.model, None, None)[0][1].environment,
+        environment="given" if find_vantages(plan.model)[0][1].given else None,
         assumptions=(
             plan.chain.members[0].assumption,
             *_environment_words(plan),
-            *protected_words(plan.protect, bound),
             _HOLDS_FOR.get(bound, ""),
             "which readings were missing must not depend on their values",
         ),
-        protect=plan.protect,
         model=plan.verdict,
         reason="" if math.isfinite(value) else "infinite: no state and no cap applies",
     )
@@ -58,7 +56,8 @@ def level_share(plan: Plan, epsilon_c: float | None) -> float:
 
 def _environment_words(plan: Plan) -> tuple[str, ...]:
     """What is assumed of the environment; of a clock every phase is accounted for, and the largest counts."""
-    vantage, phases = find_vantages(plan.model, None, None)[0][1], plan.model.phases
+    vantage = find_vantages(plan.model)[0][1]
+    phases = plan.model.phases
     clock = f"given the clock: the largest over its {phases} phases"
     words = (clock, *replace(vantage, phase=None).assumptions)
     return vantage.assumptions if phases == 1 else tuple(text for text in words if text)

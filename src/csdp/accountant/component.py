@@ -19,7 +19,7 @@ from csdp.accountant.lateness import Stale, was_late
 from csdp.accountant.protocol import Before, Kind, Read, worst_component
 from csdp.accountant.rest import accelerate_to_rest
 from csdp.arrays import Floats, Indices
-from csdp.bounds.adversary import Adversary, ProtectedPairs
+from csdp.bounds.adversary import Adversary
 from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs
 from csdp.bounds.environment import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
 from csdp.bounds.influence import Recursion, has_influence, influence_rule
@@ -47,12 +47,12 @@ _RESTS: dict[tuple[str, str, bytes], Floats | None] = {}
 class Caps:
     """What no number of releases exceeds when all that was read is old enough: freshness, lineage, slice, influence.
 
-    The least of them at every number of steps, each computed once. Freshness and influence count protected pairs of
-    present states only, lineage and slice any two.
+    The least of them at every number of steps, each computed once.
     """
 
-    def __init__(self, model: Model, adversary: Adversary, protected: ProtectedPairs) -> None:
-        self._model, self._adversary, self._protected = model, adversary, protected
+    def __init__(self, model: Model, adversary: Adversary) -> None:
+        self._model = model
+        self._adversary = adversary
         self._known: dict[int, tuple[float, str]] = {}
         self._pairs: dict[tuple[int, Vantage], AgedPairs] = {}
 
@@ -66,14 +66,13 @@ class Caps:
                 ages=[steps] * self._model.sequences,
                 adversary=self._adversary,
                 vantage=vantage,
-                protected=self._protected,
             )
         return self._pairs[steps, vantage]
 
     def _freshness(self, steps: int) -> float:
         """The largest log ratio, over the phases of a clock or the paths of a given environment."""
         counted = min(steps, longest_paths(self._model))  # it never grows with more of them
-        vantages = [vantage for _, vantage in find_vantages(self._model, None, None)]
+        vantages = [vantage for _, vantage in find_vantages(self._model)]
         return max(self.pairs(counted, vantage).log_ratio for vantage in vantages)
 
     def at(self, steps: int) -> tuple[float, str]:
@@ -95,8 +94,7 @@ class Caps:
             with suppress(InputError):  # an adversary for whom a given environment leaves the law of the present open
                 caps.append((self._freshness(steps) * (1 + 1e-13), "freshness"))
         if has_influence(model) and self._adversary == "informed":
-            told = self._protected.keep(self._influence.cap(min(steps, CAP_STEPS)))
-            caps.append((float(told.max()), "influence"))
+            caps.append((float(self._influence.cap(min(steps, CAP_STEPS)).max()), "influence"))
         if has_lineage(model):
             lag = steps if self._adversary == "uninformed" else 1
             caps.append((float(lineage(model, lag).ranges.max()), "lineage"))
@@ -137,7 +135,6 @@ class JointComponent:
         ages: Sequence[int],
         cost: Cost,
         adversary: Adversary,
-        protected: ProtectedPairs,
         kind: str = "auto",
     ) -> None:
         self.model = model
@@ -148,8 +145,7 @@ class JointComponent:
         self._cost = cost
         self.kind: Kind = self._choose(kind)
         self.finds_rest = self.kind in {"metric", "scalar"}
-        self._protected = protected
-        self._caps = Caps(model, adversary, protected)
+        self._caps = Caps(model, adversary)
         self._last: tuple[Floats, int, tuple[float, str]] | None = None
 
     def _choose(self, kind: str) -> Kind:
@@ -325,8 +321,7 @@ class JointComponent:
             return float(state.max())
         digits = np.array(np.unravel_index(self._possible, (m,) * s)).T
         differ = digits[:, None, :] != digits[None, :, :]
-        close = self._protected.close[np.arange(s), digits[:, None, :], digits[None, :, :]]
-        return float(state[(differ.sum(axis=2) == 1) & close.all(axis=2)].max(initial=0.0))
+        return float(state[differ.sum(axis=2) == 1].max(initial=0.0))
 
     def cap(self, steps: int) -> tuple[float, str]:
         """What no number of releases passes when all that was read is `steps` old."""

@@ -12,7 +12,6 @@ from csdp.accountant.protocol import AccountedComponent
 from csdp.accountant.smaller import SmallerComponent
 from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.arrays import Floats
-from csdp.bounds.adversary import ProtectedPairs
 from csdp.bounds.component import Component
 from csdp.bounds.influence import costs_by_age, has_influence
 from csdp.bounds.leakage import Setting
@@ -36,19 +35,15 @@ def build_components(model: Model, plan: Plan, kind: str) -> list[AccountedCompo
         ages=plan.ages,
         epsilon_c=plan.epsilon_c,
         adversary=plan.adversary,
-        protect=plan.protect,
     )
     labels = plan.query.labels(plan.ages)
-    if plan.protect is not None:
-        labels = ProtectedPairs.of(model.value_table, plan.protect).labels(labels)
     accounted: list[AccountedComponent] = []
     for members, copies in model.distinct_components(labels):
         alike = None if copies == 1 else labels.tobytes()
         component = Component(setting, members)
         # Components that are alike are no longer so once one of them is read late.
         stale_limit = plan.stale_limit if copies == 1 else 0
-        protected = ProtectedPairs.of(model.value_table[list(members)], plan.protect)
-        build_vector = partial(_build_vector, component, stale_limit=stale_limit, protected=protected)
+        build_vector = partial(_build_vector, component, stale_limit=stale_limit)
         component_of = JointComponent if component.model.has_one_kernel else EnvironmentComponent
         followed = build_vector(kind) or component_of(
             component.model,
@@ -56,7 +51,6 @@ def build_components(model: Model, plan: Plan, kind: str) -> list[AccountedCompo
             cost=_noise_cost(component),
             adversary=plan.adversary,
             kind=kind,
-            protected=protected,
         )
         followed.alike = alike
         slices = build_vector("slice") if kind == "auto" and followed.kind == "scalar" else None
@@ -68,9 +62,7 @@ def build_components(model: Model, plan: Plan, kind: str) -> list[AccountedCompo
     return accounted
 
 
-def _build_vector(
-    component: Component, kind: str, *, stale_limit: int, protected: ProtectedPairs
-) -> InfluenceComponent | SliceComponent | None:
+def _build_vector(component: Component, kind: str, *, stale_limit: int) -> InfluenceComponent | SliceComponent | None:
     """A component followed sequence by sequence; None if `kind` asks for another state, or it cannot be followed."""
     model = component.model
     members = component.members
@@ -88,7 +80,7 @@ def _build_vector(
     ages = [setting.ages[i] for i in members]
     costs: dict[int, Floats] = costs_by_age(setting.query, members, ages=ages, epsilon_c=setting.epsilon_c)
     vector = InfluenceComponent if past else SliceComponent
-    return vector(model, members, costs, alpha=component.alpha, stale_limit=stale_limit, protected=protected)
+    return vector(model, members, costs, alpha=component.alpha, stale_limit=stale_limit)
 
 
 def _is_bit(model: Model) -> bool:

@@ -22,7 +22,7 @@ from csdp.accountant.kernels import ProfileTable, step_back
 from csdp.accountant.protocol import Kind
 from csdp.arrays import UNIT, Floats, Indices
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient
-from csdp.bounds.environment import Environment, Vantage, list_paths, longest_paths
+from csdp.bounds.environment import Vantage, list_paths, longest_paths
 from csdp.bounds.metric import FlowSolver
 from csdp.chain import EnvironmentChain
 from csdp.chain.steps import METRIC_STATES
@@ -198,8 +198,8 @@ class EnvironmentComponent(JointComponent):
         return min(_METRIC_STEPS, longest_paths(self.model))
 
     def _pairs_at(self, steps: int, phase: int) -> AgedPairs:
-        given: Environment | None = None if self.model.kind == "clock" else "given"
-        return self._caps.pairs(steps, Vantage(given, None if self.model.cycle is None else phase))
+        phase_of_clock = None if self.model.cycle is None else phase
+        return self._caps.pairs(steps, Vantage(self.model.kind != "clock", phase_of_clock))
 
     def _contraction_over_paths(self, steps: int) -> float:
         if steps == 0:
@@ -207,9 +207,7 @@ class EnvironmentComponent(JointComponent):
         if steps not in self._contractions:
             phases = [None] if self.model.cycle is None else range(self.model.period)
             views = [PathView(self.model, path) for h in phases for path in list_paths(self.model, steps, h)]
-            self._contractions[steps] = max(
-                contraction_coefficient(v, steps, self.adversary, protected=self._protected) for v in views
-            )
+            self._contractions[steps] = max(contraction_coefficient(v, steps, self.adversary) for v in views)
         return self._contractions[steps]
 
     @cached_property

@@ -24,7 +24,6 @@ from csdp.accountant.protocol import (
 )
 from csdp.accountant.rest import follow_to_rest
 from csdp.arrays import Floats
-from csdp.bounds.adversary import ProtectedPairs
 from csdp.bounds.closed_forms import PAIR_STATES
 from csdp.bounds.influence import Recursion, influence_rule
 from csdp.bounds.slice.bound import SliceHistory
@@ -50,7 +49,6 @@ class _VectorComponent:
         costs: Mapping[int, Floats],
         *,
         alpha: float,
-        protected: ProtectedPairs,
         stale_limit: int = 0,
     ) -> None:
         self.model = model
@@ -58,8 +56,7 @@ class _VectorComponent:
         self.ages = tuple(sorted(costs))
         self.alpha = alpha
         self._costs = {age: np.tile(cost, (model.phases, 1, 1)) for age, cost in costs.items()}  # a block a phase
-        self._protected = protected
-        self._caps = Caps(model, "informed", protected)
+        self._caps = Caps(model, "informed")
         self._readers = {age: cost.any(axis=(1, 2)) for age, cost in costs.items()}
         self._stale_limit = stale_limit
 
@@ -180,11 +177,7 @@ class InfluenceComponent(_VectorComponent):
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if not state.any():
             return 0.0, "influence"
-        return self._apply_cap(self._largest(self.advance(state, steps)), steps)
-
-    def _largest(self, state: Floats) -> float:
-        """What a state at the present tells between protected states of a sequence."""
-        return float(self._protected.keep(state).max())
+        return self._apply_cap(float(self.advance(state, steps).max()), steps)
 
     def _apply_cap(self, value: float, steps: int) -> tuple[float, str]:
         """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper.
@@ -209,8 +202,8 @@ class InfluenceComponent(_VectorComponent):
                 break
             seen.append(now)
         else:
-            return max(*map(self._largest, seen), self.cap(steps + PEAK_STEPS + 1)[0])
-        return max(self._apply_cap(self._largest(earlier), steps + n)[0] for n, earlier in enumerate(seen))
+            return max(*(float(earlier.max()) for earlier in seen), self.cap(steps + PEAK_STEPS + 1)[0])
+        return max(self._apply_cap(float(earlier.max()), steps + n)[0] for n, earlier in enumerate(seen))
 
     def decaying_bound(self, state: Floats, steps: int) -> float:
         """What a state can still tell `steps` later or after that; never grows with `steps`."""

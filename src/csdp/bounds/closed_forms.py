@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from csdp.aging import AgedLaw, AgedReadings, Deviation, Mass, index_parts
+from csdp.aging import AgedLaw, Deviation, Mass, index_parts
 from csdp.arrays import Floats
-from csdp.bounds.adversary import Adversary, ProtectedPairs, known_subsets, marginal
+from csdp.bounds.adversary import Adversary, known_subsets, marginal
 from csdp.bounds.environment import PLAIN, Vantage, list_aged_laws
 from csdp.chain import Model
 from csdp.chain.steps import joint_states
@@ -58,7 +58,6 @@ class AgedPairs:
         adversary: Adversary,
         oldest: int | None = None,
         vantage: Vantage = PLAIN,
-        protected: ProtectedPairs | None = None,
     ) -> None:
         refuse_many_pairs(model)
         vantage.require_known_present(model, adversary)
@@ -67,11 +66,10 @@ class AgedPairs:
         self._adversary = adversary
         self._ages = tuple(ages)
         self._oldest = oldest
-        self._protected = protected
         self._last: tuple[float, float] | None = None  # of the profile: peaks and ceilings ask for the same one
 
     @cached_property
-    def laws(self) -> list[AgedReadings]:
+    def laws(self) -> list[AgedLaw]:
         """The laws whose classes are the readings themselves: one, or one for each environment that may be known."""
         parts = index_parts(self._model.sequences, self._model.states)
         return list_aged_laws(self._model, self._vantage, parts, ages=self._ages, oldest=self._oldest)
@@ -99,12 +97,12 @@ class AgedPairs:
                 laws = marginal(mass.measure, known, s, m) / law[:, None]
                 shift = marginal(form.measure, known, s, m) / drift[:, None]
             rows = np.arange(law.size).reshape((m,) * len(known))
-            for axis, sequence in enumerate(known):
+            for axis in range(len(known)):
                 lines = np.moveaxis(rows, axis, 0).reshape(m, -1)
                 for a in range(m):
                     for b in range(m):
                         both = seen[lines[a]] & seen[lines[b]]
-                        if not _compared(self._protected, sequence, a, b) or not both.any():
+                        if a == b or not both.any():
                             continue
                         x, y = lines[a][both], lines[b][both]
                         yield LawPairs(
@@ -240,18 +238,7 @@ def refuse_many_pairs(model: View) -> None:
         )
 
 
-def _compared(protected: ProtectedPairs | None, sequence: int, a: int, b: int) -> bool:
-    """Whether two states of a sequence are compared: where given, only those that must not be told apart."""
-    return a != b and (protected is None or bool(protected.close[sequence, a, b]))
-
-
-def contraction_coefficient(
-    view: PathView,
-    age: int,
-    adversary: Adversary = "informed",
-    *,
-    protected: ProtectedPairs | None = None,
-) -> float:
+def contraction_coefficient(view: PathView, age: int, adversary: Adversary = "informed") -> float:
     """tau_A = max of tanh(D/4), D the range over pasts z of ln Pr(x|z) / Pr(x'|z) (Birkhoff).
 
     x, x' are presents that the adversary must not tell apart, A steps after z. Holds for any law of the past. Pasts
@@ -261,7 +248,6 @@ def contraction_coefficient(
         view: a chain whose environments are given, from a past that is spread evenly.
         age: A.
         adversary: as for `csdp.leakage`.
-        protected: the pairs of states that must not be told apart; all by default.
     """
     if age == 0:
         return 1.0
@@ -281,13 +267,13 @@ def contraction_coefficient(
             shift = marginal(form.measure, known, s, m) / (marginal(form.law, known, s, m)[:, None] * form.base)
         fine = np.ldexp(shift, form.exponent)
         rows = np.arange(possible.size).reshape((m,) * len(known))
-        for axis, sequence in enumerate(known):
+        for axis in range(len(known)):
             lines = np.moveaxis(rows, axis, 0).reshape(m, -1)
             for a in range(m):
                 for b in range(a):
                     both = possible[lines[a]] & possible[lines[b]]
                     x, y = lines[a][both], lines[b][both]
-                    if x.size and _compared(protected, sequence, a, b):
+                    if x.size:
                         widest = max(widest, _range(coarse[x], coarse[y], fine[x], fine[y], mass.relative, error))
     return min(1.0, math.tanh(widest / 4.0) * (1 + 1e-14)) if math.isfinite(widest) else 1.0
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from csdp.aging import AgedReadings, index_parts
+from csdp.aging import AgedLaw, index_parts
 from csdp.arrays import Floats
-from csdp.bounds.adversary import ProtectedPairs
 from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient, loose_bound
 from csdp.bounds.environment import PLAIN, list_aged_laws, list_paths
 from csdp.bounds.exact import ComponentLeakage, WorstCase, find_widest_case, find_worst_case
@@ -27,7 +26,7 @@ from csdp.bounds.lineage import Lineage, has_lineage, lineage, require_forward
 from csdp.bounds.metric import answer_distances, metric_bound
 from csdp.bounds.paper import bounded_aged_correlation, correlation_degree
 from csdp.bounds.result import BOUNDS, Witness
-from csdp.bounds.slice.bound import Slice, slice_bound, spread_over_environments
+from csdp.bounds.slice.bound import Slice, slice_bound
 from csdp.chain import EnvironmentChain, Model
 from csdp.chain.steps import METRIC_STATES
 from csdp.chain.views import PathView
@@ -39,11 +38,9 @@ if TYPE_CHECKING:
 
 #: Bounds that rest on the law of the oldest reading.
 OF_THE_PAST = frozenset({"exact", "metric", "profile", "loose", "freshness"})
-#: Slices over which the swing of an environment is followed; it does not grow after that.
-SWING_STEPS = 64
 #: What a component keeps when only the noise level changes.
 _FREE_OF_NOISE = frozenset(
-    {"model", "protected", "_pairs", "_aged_folds", "_contraction_factor", "_lineage_result", "_slice_result", "_swing"}
+    {"model", "_pairs", "_aged_folds", "_contraction_factor", "_lineage_result", "_slice_result"}
 )
 
 
@@ -74,7 +71,6 @@ class Component:
             "lineage": self._lineage,
             "slice": self._slice,
             "influence": self._influence,
-            "swing": self._swing_bound,
         }
         if bound in methods:
             return methods[bound]()
@@ -120,13 +116,6 @@ class Component:
         return self.setting.model if whole else self.setting.model.subchain(self.members)
 
     @cached_property
-    def protected(self) -> ProtectedPairs | None:
-        """Which present states of its sequences must not be told apart; None for any two."""
-        if self.setting.protect is None:
-            return None
-        return ProtectedPairs.of(self.setting.model.value_table[list(self.members)], self.setting.protect)
-
-    @cached_property
     def alpha(self) -> float:
         """d(k) epsilon_c, with k all the sequences of this component."""
         return self._sensitivity_ratio(len(self.members)) * self.setting.epsilon_c
@@ -140,7 +129,7 @@ class Component:
     def _pairs(self) -> AgedPairs:
         setting = self.setting
         known: dict[str, Any] = {"adversary": setting.adversary, "vantage": setting.vantage}
-        return AgedPairs(self.model, ages=self._ages, oldest=self._oldest, protected=self.protected, **known)
+        return AgedPairs(self.model, ages=self._ages, oldest=self._oldest, **known)
 
     # ---- exact ---------------------------------------------------------------------------------------------------
 
@@ -156,20 +145,20 @@ class Component:
         worst = max(cases, key=lambda case: case.value)
         return ComponentLeakage(worst.value, "exact", worst)
 
-    def _worst_case(self, aged: AgedReadings, secret: int | None) -> WorstCase:
+    def _worst_case(self, aged: AgedLaw, secret: int | None) -> WorstCase:
         """The worst case under one law of the aged readings."""
         setting, query = self.setting, self.setting.query
         rate = setting.epsilon_c / (setting.sensitivity * query.denominator)
         folds = isinstance(query, FoldTable)
         worst = WorstCase(0.0)
-        compared: dict[str, Any] = {"adversary": setting.adversary, "secret": secret, "protected": self.protected}
+        compared: dict[str, Any] = {"adversary": setting.adversary, "secret": secret}
         for answers in self.variants(aged.classes) if folds else self.custom_answers():
             case = find_worst_case(aged, answers, rate=rate, progress=setting.progress, **compared)
             worst = case if case.value > worst.value else worst
         return worst
 
     @cached_property
-    def _aged_folds(self) -> list[AgedReadings]:
+    def _aged_folds(self) -> list[AgedLaw]:
         """The laws of what the query folds; of the readings themselves where it does not fold."""
         setting, query = self.setting, self.setting.query
         fold: Fold = "sum"
@@ -237,10 +226,8 @@ class Component:
         """tau, the largest over the paths of environments."""
         setting, age = self.setting, min(self._ages)
         assert isinstance(self.model, EnvironmentChain)
-        known, secret = setting.adversary, self.protected
         paths = list_paths(self.model, age, setting.vantage.phase)
-        views = [PathView(self.model, path) for path in paths]
-        return max(contraction_coefficient(view, age, known, protected=secret) for view in views)
+        return max(contraction_coefficient(PathView(self.model, path), age, setting.adversary) for path in paths)
 
     @cached_property
     def _lineage_result(self) -> Lineage:
@@ -286,7 +273,7 @@ class Component:
         setting = self.setting
         require_informed(setting.adversary)
         costs = costs_by_age(setting.query, self.members, ages=self._ages, epsilon_c=setting.epsilon_c)
-        result = influence_of_release(self.model, costs, protected=self.protected)
+        result = influence_of_release(self.model, costs)
         return InfluenceRanges(self._of_phase(result.ranges), self._of_phase(result.pairs))
 
     def _influence(self) -> ComponentLeakage:
@@ -345,8 +332,6 @@ class Component:
     def _at_any_size(self) -> list[ComponentLeakage]:
         """The bounds for a component of any size; they hold for any law of the past."""
         choices = [ComponentLeakage(self.alpha, "group", None, "holds however the sequences are tied")]
-        if self.setting.vantage.environment not in {None, "given"}:
-            return [*choices, *self._with_swing()]
         if has_influence(self.model) and self.setting.adversary == "informed":
             choices.append(self._influence())
         if has_lineage(self.model):
@@ -354,37 +339,6 @@ class Component:
             if min(self._ages) > 1:  # at age 1 the two are one
                 choices.append(self._slice())
         return choices
-
-    def _with_swing(self) -> list[ComponentLeakage]:
-        """For an adversary who does not know the path of environments: bounds for one who does, plus the swing.
-
-        The swing is the range over all paths of the log odds of a sequence's present. At an age of 1 or more the range
-        over paths and pasts together holds by itself. Forward members only.
-        """
-        if self.model.direction != "forward":
-            return []
-        setting, age = self.setting, min(self._ages)
-        given = replace(setting.vantage, environment="given")
-        known = replace(setting, model=setting.model.given_path(), vantage=given)
-        swing = float(self._swing.max())
-        path = known.answer("auto").epsilon
-        choices = [ComponentLeakage(path + swing, "swing", None, f"{path:.6g} for a known path, {swing:.6g} for it")]
-        if age > 0:
-            whole = spread_over_environments(known.model, age)
-            choices.append(ComponentLeakage(float(whole.max()), "swing", None, "over pasts and environments together"))
-        return choices
-
-    @cached_property
-    def _swing(self) -> Floats:
-        """(s,) the range of the log odds of every sequence's present over the paths of environments."""
-        return spread_over_environments(self.setting.model.given_path(), SWING_STEPS)
-
-    def _swing_bound(self) -> ComponentLeakage:
-        if self.setting.vantage.environment in {None, "given"}:
-            raise InputError("swing: for an adversary who does not know the path; give environment='hidden'")
-        if not (choices := self._with_swing()):
-            raise InputError("swing: needs forward members; use exact, or environment='given'")
-        return min(choices, key=lambda value: value.epsilon)
 
     def witness(self, worst: WorstCase | None) -> Witness | None:
         """The worst case in the names and values of the user's sequences."""

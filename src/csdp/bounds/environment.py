@@ -1,9 +1,6 @@
 """What an adversary knows of the environment, and the laws of aged readings that follow from it.
 
-- `phase`: a public clock; the present lies at a tick of one phase. It may be known beside one of the others.
-- `given`: the environment of every tick may be known, however long ago; the worst path counts.
-- `path`, `present`, `hidden`: of a hidden environment are known those from the oldest reading to now, that of now, or
-  none; before that the long-run law of (environment, snapshot) holds. None of the three bounds another.
+The phase of a clock is public. The environment of every tick may be known, however long ago; the worst path counts.
 """
 
 from __future__ import annotations
@@ -11,22 +8,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Literal, get_args
+from dataclasses import dataclass
 
-import numpy as np
-
-from csdp.aging import AgedLaw, AgedReadings, Deviation, Mass, Progress
+from csdp.aging import AgedLaw, Progress
 from csdp.arrays import Floats
 from csdp.bounds.adversary import Adversary
 from csdp.chain import EnvironmentChain, Model
-from csdp.chain.views import ClockView, JointView, PathView, View
+from csdp.chain.views import ClockView, PathView, View
 from csdp.errors import InputError, TooLargeError
 from csdp.query_table import Fold
-
-Environment = Literal["given", "path", "present", "hidden"]
-ENVIRONMENTS: tuple[str, ...] = get_args(Environment)
 
 #: Paths of environments over the ages of a release that are tried one by one.
 MAX_PATHS = 256
@@ -34,28 +24,24 @@ MAX_PATHS = 256
 
 @dataclass(frozen=True)
 class Vantage:
-    """From where an adversary looks: the phase of a public clock, or what is known of another environment."""
+    """What an adversary knows beside the present: the environment of every tick, and the phase of a public clock."""
 
-    environment: Environment | None = None
+    given: bool = False
     phase: int | None = None
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What is assumed of the environment, and what of it is not protected, in words."""
-        words = {
-            "given": "given the environment: the adversary may know the environment of every tick; facts about the "
-            "environment itself are not protected",
-            "path": "the adversary knows the environment of every tick from the oldest reading to now, and of those "
-            "before only how they come and go; facts about the environment itself are not protected",
-            "present": "the adversary knows the environment of now and not those before",
-            "hidden": "the adversary does not know the environment",
-        }
         clock = () if self.phase is None else (f"given the clock: the present lies at phase {self.phase}",)
-        return clock if self.environment is None else (*clock, words[self.environment])
+        given = (
+            "given the environment: the adversary may know the environment of every tick; facts about the environment "
+            "itself are not protected"
+        )
+        return (*clock, given) if self.given else clock
 
     def require_known_present(self, model: Model, adversary: Adversary) -> None:
-        """Refuse adversaries who must weigh presents where their law given a path of environments is not known."""
-        if self.environment == "given" and model.direction == "backward" and adversary != "informed":
+        """Refuse adversaries who must weigh presents whose law given a path of environments is not known."""
+        if self.given and model.direction == "backward" and adversary != "informed":
             raise InputError(
                 f"adversary: {adversary!r} given; for backward members whose environment is given the answer holds for "
                 "'informed'. Use bound='group', or forward members"
@@ -66,71 +52,23 @@ class Vantage:
 PLAIN = Vantage()
 
 
-def find_vantages(model: Model, phase: int | None, environment: Environment | None) -> list[tuple[Model, Vantage]]:
-    """The views that a question about a model means, each with the model to ask; the largest answer counts.
-
-    A clock without a phase means all of them; an environment that is not a clock's is "given" by default.
-    """
+def find_vantages(model: Model) -> list[tuple[Model, Vantage]]:
+    """What an adversary may know of a model's environment, each with the model to ask; the largest answer counts."""
     if not isinstance(model, EnvironmentChain):
-        if phase is not None or environment is not None:
-            what = "phase" if phase is not None else "environment"
-            raise InputError(f"{what}: given for a model without environments; use it with an EnvironmentChain")
         return [(model, PLAIN)]
-    if phase is not None and model.cycle is None:
-        raise InputError("phase: given for an environment that is not a clock's; leave it out")
-    phases: list[int | None] = [None]
-    if model.cycle is not None:
-        phases = [*range(model.period)] if phase is None else [phase]
     if model.kind == "clock":
-        if environment is not None:
-            raise InputError(f"environment: {environment!r} given, but a clock is public; use phase=, or leave it out")
-        return [(model, Vantage(phase=h)) for h in phases]
-    if environment not in {None, *ENVIRONMENTS}:
-        raise InputError(f"environment: {environment!r} given; use one of {', '.join(ENVIRONMENTS)}")
-    if environment is None or environment == "given":
-        return [(model.given_path(), Vantage("given", h)) for h in phases]
-    return [(model, Vantage(environment, h)) for h in phases]
+        return [(model, Vantage(phase=phase)) for phase in range(model.period)]
+    return [(model.given_path(), Vantage(given=True))]
 
 
 def list_views(model: Model, vantage: Vantage, lead: int) -> list[View]:
     """The views of a model over `lead` steps; the largest answer counts."""
     if not isinstance(model, EnvironmentChain) or vantage == PLAIN:
         return [model]
-    if vantage.environment == "given":
-        return [PathView(model, path) for path in list_paths(model, lead, vantage.phase)]
-    if vantage.environment == "path":
-        return _views_of_known_paths(model, lead, vantage.phase)
-    if vantage.environment is None and vantage.phase is not None:
-        return [ClockView(model, vantage.phase)]
-    return [JointView(model.unclocked)]
-
-
-def _views_of_known_paths(chain: EnvironmentChain, lead: int, phase: int | None) -> list[View]:
-    """One view for every path of environments from the oldest reading to now that can occur."""
-    joint = chain.unclocked
-    law = joint.joint_law_with_error[0].reshape(len(joint.environments), -1)
-    switching, end = joint.switching, -1 if chain.direction == "forward" else 0
-    assert switching is not None
-    views: list[View] = []
-    for path in _list_hidden_paths(chain, lead + 1, phase):
-        if law[path[end]].sum() > 0 and all(switching[a, b] > 0 for b, a in itertools.pairwise(path)):
-            views.append(PathView(joint, path[:lead], law[path[end]] / law[path[end]].sum()))
-    return views
-
-
-def _list_hidden_paths(chain: EnvironmentChain, steps: int, phase: int | None) -> list[tuple[int, ...]]:
-    """All paths of the environments of `chain.unclocked` that end now, at a phase of the clock; the present first."""
-    if phase is None:
-        return list_paths(chain, steps)
-    blocks = [list(_environments_at(chain, phase - n)) for n in range(steps)]
-    refuse_many_paths(chain.regimes, steps)
-    return list(itertools.product(*blocks))
-
-
-def _environments_at(chain: EnvironmentChain, phase: int) -> range:
-    """Numbers of the environments of `chain.unclocked` at a phase of the clock."""
-    first = phase % chain.period * chain.regimes
-    return range(first, first + chain.regimes)
+    if vantage.given:
+        return [PathView(model, path) for path in list_paths(model, lead)]
+    assert vantage.phase is not None
+    return [ClockView(model, vantage.phase)]
 
 
 def has_law_of_past(model: Model) -> bool:
@@ -165,41 +103,6 @@ def refuse_many_paths(count: int, steps: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class FoldedLaw:
-    """An aged law on (environment, snapshot), for an adversary who knows the environment of now, or who does not."""
-
-    joint: AgedLaw
-    environments: tuple[int, ...]  #: those that are possible to the adversary: one, or several that are summed out
-
-    @property
-    def model(self) -> View:
-        """The view whose law it is."""
-        return self.joint.model
-
-    @property
-    def classes(self) -> Floats:
-        """What the query can tell apart."""
-        return self.joint.classes
-
-    def _fold(self, values: Floats) -> Floats:
-        split = values.reshape(self.model.copies, self.model.size, *values.shape[1:])
-        return np.asarray(split[list(self.environments)].sum(axis=0))
-
-    @cached_property
-    def deviation(self) -> Deviation:
-        """Deviations of sums of joint states: averages of theirs, so the bound on their rounding stays."""
-        form = self.joint.deviation
-        return replace(form, measure=self._fold(form.measure), law=self._fold(form.law))
-
-    @cached_property
-    def mass(self) -> Mass:
-        """Sums of non-negative numbers keep their relative accuracy."""
-        form = self.joint.mass
-        relative = form.relative + 4.0 * self.model.copies * float(np.finfo(np.float64).eps)
-        return Mass(self._fold(form.measure), self._fold(form.law), relative)
-
-
 def list_aged_laws(
     model: Model,
     vantage: Vantage,
@@ -209,21 +112,10 @@ def list_aged_laws(
     oldest: int | None = None,
     fold: Fold = "sum",
     progress: Progress | None = None,
-) -> list[AgedReadings]:
+) -> list[AgedLaw]:
     """The laws of what a release reads that an adversary may face; arguments as for `AgedLaw`."""
     lead = max(ages) if oldest is None else oldest
-    laws = [
+    return [
         AgedLaw(view, parts, ages=ages, oldest=lead, fold=fold, progress=progress)
         for view in list_views(model, vantage, lead)
     ]
-    if vantage.environment not in {"hidden", "present"}:
-        return list(laws)
-    (joint,) = laws
-    possible = tuple(range(joint.model.copies))
-    if vantage.phase is not None:
-        assert isinstance(model, EnvironmentChain)
-        possible = tuple(_environments_at(model, vantage.phase))
-    if vantage.environment == "hidden":
-        return [FoldedLaw(joint, possible)]
-    shares = joint.model.law_at(0)[0].reshape(joint.model.copies, -1).sum(axis=1)
-    return [FoldedLaw(joint, (e,)) for e in possible if shares[e] > 0]

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from csdp.aging import AgedReadings, Progress
+from csdp.aging import AgedLaw, Progress
 from csdp.arrays import Floats, Indices
-from csdp.bounds.adversary import Adversary, ProtectedPairs, known_subsets, marginal
+from csdp.bounds.adversary import Adversary, known_subsets, marginal
 from csdp.bounds.result import UNSOUND, round_up
 from csdp.errors import TooLargeError
 
@@ -64,23 +64,19 @@ def find_widest_case(ranges: Floats, pairs: Indices) -> WorstCase:
 
 
 class _Known(NamedTuple):
-    """Sequences whose present an adversary compares, and the places among them of those that may differ.
-
-    Each place comes with states of which any two must not be told apart.
-    """
+    """Sequences whose present an adversary compares, and the places among them of those that may differ."""
 
     known: tuple[int, ...]
-    compared: tuple[tuple[int, list[int]], ...]
+    compared: tuple[int, ...]
 
 
 def find_worst_case(
-    aged: AgedReadings,
+    aged: AgedLaw,
     answers: Floats,
     *,
     rate: float,
     adversary: Adversary,
     secret: int | None = None,
-    protected: ProtectedPairs | None = None,
     progress: Progress | None = None,
 ) -> WorstCase:
     """Exact leakage of one component, or of one of its sequences.
@@ -91,21 +87,11 @@ def find_worst_case(
         rate: epsilon_c / Delta_f in the units of `answers`.
         adversary: as for `csdp.leakage`.
         secret: the sequence whose present may differ; None for any.
-        protected: the pairs of states that must not be told apart; all by default.
         progress: called with a stage, what is done and what there is to do.
     """
     outputs = output_grid(answers)
-    every = [list(range(aged.model.states))]
     subsets = [
-        _Known(
-            known,
-            tuple(
-                (axis, window)
-                for axis, sequence in enumerate(known)
-                if secret in {None, sequence}
-                for window in (every if protected is None else protected.windows(sequence))
-            ),
-        )
+        _Known(known, tuple(axis for axis, sequence in enumerate(known) if secret in {None, sequence}))
         for known in known_subsets(adversary, aged.model.sequences)
         if secret is None or secret in known
     ]
@@ -145,7 +131,7 @@ def blocks(outputs: Floats, answers: Floats, rows: int, rate: float) -> Iterator
 
 
 def _by_deviation(
-    aged: AgedReadings,
+    aged: AgedLaw,
     answers: Floats,
     outputs: Floats,
     rate: float,
@@ -169,8 +155,8 @@ def _by_deviation(
             tilt, level, slack = tilt_weights(logs, form.base, log_base, form.error)
             spread = tilt @ shift.T
             for row in range(block.shape[0]):
-                for axis, states in compared:
-                    cube = _states_of(spread[row].reshape(model.states**axis, model.states, -1), 1, states)
+                for axis in compared:
+                    cube = spread[row].reshape(model.states**axis, model.states, -1)
                     if holes and np.isnan(cube).all():
                         continue  # none of these presents can occur
                     plain, upper, at = _widest(
@@ -178,7 +164,7 @@ def _by_deviation(
                     )
                     nominal = max(nominal, plain)
                     if upper > best.value * (1 + 1e-12):
-                        best = _witness(upper, at, cube, known, axis, states, model.states, block[row])
+                        best = _witness(upper, at, cube, known, axis, block[row])
                     elif upper > best.value:
                         best = replace(best, value=upper)  # a tie up to rounding: the first witness stays
         if progress is not None:
@@ -228,25 +214,12 @@ def _widest(
     return plain, upper, at
 
 
-def _states_of(tensor: Floats, axis: int, states: list[int]) -> Floats:
-    """Some states of one axis; the tensor itself where these are all."""
-    return tensor if len(states) == tensor.shape[axis] else np.take(tensor, states, axis=axis)
-
-
-def _witness(
-    value: float,
-    at: int,
-    cube: Floats,
-    known: tuple[int, ...],
-    axis: int,
-    states: list[int],
-    m: int,
-    output: Floats,
-) -> WorstCase:
+def _witness(value: float, at: int, cube: Floats, known: tuple[int, ...], axis: int, output: Floats) -> WorstCase:
     """The worst case: which sequence, which present against which, at which output."""
+    m = cube.shape[1]
     before, after = divmod(at, cube.shape[2])
     column = cube[before, :, after]
-    high, low = states[int(np.nanargmax(column))], states[int(np.nanargmin(column))]
+    high, low = int(np.nanargmax(column)), int(np.nanargmin(column))
     number = (before * m + high) * cube.shape[2] + after
     present = tuple(int(v) for v in np.unravel_index(number, (m,) * len(known)))
     return WorstCase(value, known[axis], known, present, low, tuple(float(v) for v in output))
@@ -279,7 +252,7 @@ def log_one_plus(ratio: Floats | float, exponent: int) -> Floats:
 
 
 def _by_mass(
-    aged: AgedReadings,
+    aged: AgedLaw,
     answers: Floats,
     outputs: Floats,
     rate: float,
@@ -300,11 +273,10 @@ def _by_mass(
             with np.errstate(divide="ignore"):
                 density = _log_mix(laws, weights) if logs else np.log(laws @ np.exp(weights).T)
             tensor = density.reshape((model.states,) * len(known) + (block.shape[0],))
-            for axis, states in compared:
-                chosen = _states_of(tensor, axis, states)
+            for axis in compared:
                 # Among presents that can occur; the others are NaN.
-                gaps = np.fmax.reduce(chosen, axis=axis) - np.fmin.reduce(chosen, axis=axis) + 2.0 * form.relative
-                best = _larger(best, gaps, chosen, axis, states, known, block)
+                gaps = np.fmax.reduce(tensor, axis=axis) - np.fmin.reduce(tensor, axis=axis) + 2.0 * form.relative
+                best = _larger(best, gaps, tensor, axis, known, block)
         if progress is not None:
             progress("comparing", number + 1, len(subsets))
     return best
@@ -318,13 +290,7 @@ def _log_mix(laws: Floats, weights: Floats) -> Floats:
 
 
 def _larger(
-    best: WorstCase,
-    values: Floats,
-    tensor: Floats,
-    axis: int,
-    states: list[int],
-    known: tuple[int, ...],
-    block: Floats,
+    best: WorstCase, values: Floats, tensor: Floats, axis: int, known: tuple[int, ...], block: Floats
 ) -> WorstCase:
     if np.isnan(values).all():
         return best
@@ -334,7 +300,7 @@ def _larger(
         # A tie up to rounding: the first witness stays, the larger number counts.
         return replace(best, value=max(value, best.value))
     column = np.moveaxis(tensor, axis, -1)[at]
-    high, low = states[int(np.nanargmax(column))], states[int(np.nanargmin(column))]
+    high, low = int(np.nanargmax(column)), int(np.nanargmin(column))
     rest = at[:-1]
     present = (*rest[:axis], high, *rest[axis:])
     output = tuple(float(v) for v in block[at[-1]])

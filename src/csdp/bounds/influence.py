@@ -25,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import UNIT, Bools, Floats, Indices
-from csdp.bounds.adversary import ProtectedPairs
 from csdp.chain import CoupledChain, InfluenceFamily, Model, is_influence_family
 from csdp.errors import InputError, TooLargeError
 from csdp.query import QueryTable
@@ -422,13 +421,10 @@ def costs_by_age(
     return out
 
 
-def influence_of_release(
-    chain: Model, costs: Mapping[int, Floats], *, protected: ProtectedPairs | None = None
-) -> InfluenceRanges:
+def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> InfluenceRanges:
     """The influence of one release; `costs[age]` (s, m, m): what it reveals of the readings taken at that age.
 
-    Under a clock the answer has a block of sequences for every phase of the present. `protected`: the pairs of present
-    states that count; all by default.
+    Under a clock the answer has a block of sequences for every phase of the present.
     """
     rule = influence_rule(chain)
     costs = {age: np.tile(cost, (chain.phases, 1, 1)) for age, cost in costs.items()}
@@ -436,4 +432,4 @@ def influence_of_release(
     state = np.zeros_like(costs[ages[0]])
     for age, following in zip(ages, [*ages[1:], 0], strict=True):
         state = rule.advance(state + costs[age], age - following)
-    return read_ranges(state if protected is None else protected.keep(state))
+    return read_ranges(state)

@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from csdp.aging import Progress, check_ages, check_epsilon
-from csdp.bounds.adversary import ADVERSARIES, Adversary, ProtectedPairs, check_protect
+from csdp.bounds.adversary import ADVERSARIES, Adversary
 from csdp.bounds.component import OF_THE_PAST, Component
-from csdp.bounds.environment import PLAIN, Environment, Vantage, find_vantages
-from csdp.bounds.result import UNSOUND, Leakage, protected_words
+from csdp.bounds.environment import PLAIN, Vantage, find_vantages
+from csdp.bounds.result import UNSOUND, Leakage
 from csdp.chain import Family, Model, certified_model, worst_verdict
 from csdp.errors import CsdpError, InputError
 from csdp.query import QueryTable, tabulate
@@ -47,7 +47,6 @@ _HOLDS_FOR = {
     "lineage": "any query, any noise, any number of releases, any law of the past",
     "slice": "any query, any noise, any number of releases, any law of the past, whatever others are known",
     "influence": "one release; previous states are independent given the present (a backward chain)",
-    "swing": "any number of releases, any law of the past, whatever is known of the environment",
     "group": "one release; all records of a component may change at once, however they are tied together",
     "printed-loose": "the paper's Theorem 1 as printed: NOT a bound, it can be below the truth",
     "printed-tight": "the paper's Theorem 2 as printed: NOT a bound, it can be below the truth",
@@ -62,9 +61,6 @@ def leakage(
     epsilon_c: float,
     bound: str = "auto",
     adversary: Adversary = "informed",
-    protect: float | None = None,
-    phase: int | None = None,
-    environment: Environment | None = None,
     workers: int | Workers = 1,
     progress: Progress | None = None,
 ) -> Leakage:
@@ -72,6 +68,7 @@ def leakage(
 
     Formal guarantee (sound bounds): for all presents x, x' that differ in one sequence and every set S of outputs,
     `Pr[output in S | x_t = x] <= exp(epsilon) Pr[output in S | x_t = x']`, under the model.
+    Under an environment the adversary may know that of every tick; of a clock the worst phase counts.
     Not promised: a record is exposed, with noise epsilon_c, once it is old enough to be published.
 
     Args:
@@ -81,14 +78,8 @@ def leakage(
         ages: how old the published readings are, in steps: one age for all sequences, or one each.
         epsilon_c: the noise level; smaller means more noise.
         bound: one of `BOUNDS`, or "auto": the sharpest sound bound that fits, component by component.
-        adversary: what the adversary knows besides the model: every other present value ("informed"), nothing
-            ("uninformed"), or the worst subset of them ("any").
-        protect: the secret as a distance: only presents x, x' whose values of the one sequence are at most this far
-            apart count. By default any two values. lineage, slice and group count any two all the same.
-        phase: for a chain under a clock: the phase at which the present lies; without it the largest over the phases.
-        environment: what the adversary knows of a hidden environment: "given" (the default), that of every tick,
-            whatever its path; "path", those from the oldest reading to now; "present", that of now; "hidden", none.
-            None of the last three is an upper bound of another.
+        adversary: what the adversary knows besides the model: every other present value ("informed") or nothing
+            ("uninformed").
         workers: number of processes that share the components; the answer is the same.
             As for every process pool, a script with more than one keeps its work below `if __name__ == "__main__"`.
         progress: called with a stage, what is done and what there is to do.
@@ -101,18 +92,12 @@ def leakage(
     Leakage(0.0957425, exact, informed)
     >>> print(leakage(CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=1.0).witness)
     x1 = 1 against 0, seen at output 1
-    >>> slow = CoupledChain([[1.0]], [[0.8, 0.19, 0.01], [0.1, 0.8, 0.1], [0.01, 0.19, 0.8]])
-    >>> [round(leakage(slow, Mean(), ages=1, epsilon_c=1.0, protect=r).epsilon, 3) for r in (1, 2)]
-    [0.394, 0.784]
     """
     members = certified_model(chain).members
     options: dict[str, Any] = {
         "ages": ages,
         "epsilon_c": epsilon_c,
         "adversary": adversary,
-        "protect": protect,
-        "phase": phase,
-        "environment": environment,
         "progress": progress,
     }
     if len(members) > 1:
@@ -145,7 +130,6 @@ class Setting:
     progress: Progress | None
     merge_alike: bool = True  #: whether one component stands for all that are like it
     vantage: Vantage = PLAIN  #: what is known of the environment
-    protect: float | None = None  #: how far apart present values are that must not be told apart; None for any two
 
     @classmethod
     def make(
@@ -156,7 +140,6 @@ class Setting:
         ages: Any,
         epsilon_c: float,
         adversary: Adversary,
-        protect: float | None = None,
         progress: Progress | None = None,
         merge_alike: bool = True,
     ) -> Setting:
@@ -167,28 +150,18 @@ class Setting:
         if adversary not in ADVERSARIES:
             raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARIES)}")
         checked = check_ages(ages, model.sequences)
-        level, far = check_epsilon(epsilon_c), None if protect is None else check_protect(protect, model.value_table)
-        release = model, verified.costs, checked, level, adversary, progress, merge_alike
-        return cls(*release, protect=far)
+        return cls(model, verified.costs, checked, check_epsilon(epsilon_c), adversary, progress, merge_alike)
 
     @classmethod
-    def list_all(
-        cls,
-        model: Model,
-        query: Query | str,
-        *,
-        phase: int | None = None,
-        environment: Environment | None = None,
-        **options: Any,
-    ) -> list[Setting]:
-        """The settings of which the largest answer counts: several for a clock whose phase is not given."""
-        vantages = find_vantages(model, phase, environment)
+    def list_all(cls, model: Model, query: Query | str, **options: Any) -> list[Setting]:
+        """The settings of which the largest answer counts: several for a clock, one for each phase."""
+        vantages = find_vantages(model)
         return [replace(cls.make(each, query, **options), vantage=vantage) for each, vantage in vantages]
 
     @property
     def no_law_of_past(self) -> str:
         """Why no law of the past can be relied on, so that bounds must hold for any; empty where one can."""
-        if self.vantage.environment == "given" and self.model.direction == "forward":
+        if self.vantage.given and self.model.direction == "forward":
             return "the law of the oldest reading depends on every environment before it"
         return ""
 
@@ -204,8 +177,6 @@ class Setting:
     def components(self) -> list[Component]:
         """The components of the model, one of each kind; sequences with equal labels are treated alike."""
         labels = self.query.labels(self.ages) if self.merge_alike else np.arange(self.model.sequences)
-        if self.protect is not None:
-            labels = ProtectedPairs.of(self.model.value_table, self.protect).labels(labels)
         return [Component(self, members, copies) for members, copies in self.model.distinct_components(labels)]
 
     def at(self, epsilon_c: float) -> Setting:
@@ -228,9 +199,8 @@ class Setting:
             bound=worst.bound,
             sound=worst.bound not in UNSOUND,
             adversary=self.adversary,
-            environment=self.vantage.environment,
+            environment="given" if self.vantage.given else None,
             phase=self.vantage.phase,
-            protect=self.protect,
             witness=self.components[order[0]].witness(worst.worst_case),
             assumptions=self._assumptions(worst.bound, f"by component: {', '.join(bounds)}" if bounds[1:] else ""),
             reason=worst.reason or infinite * math.isinf(worst.epsilon),
@@ -255,7 +225,6 @@ class Setting:
             self.model.assumption if bound != "group" else "sequences of different components are independent",
             f"the oldest reading follows {law}" if bound in OF_THE_PAST else "",
             *self.vantage.assumptions,
-            *protected_words(self.protect, bound),
             _HOLDS_FOR[bound],
             "several independent components: the others' aged values are taken as known, an upper bound" * several,
             self.query.assumption,

@@ -13,7 +13,6 @@ from csdp.aging import Progress
 from csdp.arrays import Floats
 from csdp.bounds.adversary import Adversary
 from csdp.bounds.component import Component
-from csdp.bounds.environment import Environment
 from csdp.bounds.influence import influence_rule, require_informed
 from csdp.bounds.leakage import Setting, Workers, leakage, map_components
 from csdp.bounds.lineage import lineage, require_forward
@@ -103,9 +102,6 @@ def leakage_summary(
     epsilon_c: float,
     bound: str = "auto",
     adversary: Adversary = "informed",
-    protect: float | None = None,
-    phase: int | None = None,
-    environment: Environment | None = None,
     worst: int = 10,
     workers: int | Workers = 1,
     progress: Progress | None = None,
@@ -116,7 +112,7 @@ def leakage_summary(
     number for each sequence give all sequences of a component the same. Over a Family: for each sequence the largest.
 
     Args:
-        chain, query, ages, epsilon_c, adversary, protect, phase, environment, workers, progress: as for `csdp.leakage`.
+        chain, query, ages, epsilon_c, adversary, workers, progress: as for `csdp.leakage`.
         bound: one of the bounds, or "auto".
         worst: how many sequences to name.
 
@@ -132,12 +128,7 @@ def leakage_summary(
         raise InputError(f"worst: {worst!r} given; how many sequences to name, 1 or more")
     members = certified_model(chain).members
     question: dict[str, Any] = {"ages": ages, "epsilon_c": epsilon_c, "adversary": adversary, "progress": progress}
-    question |= {"protect": protect}
-    settings = [
-        setting
-        for model in members
-        for setting in Setting.list_all(model, query, phase=phase, environment=environment, **question)
-    ]
+    settings = [setting for model in members for setting in Setting.list_all(model, query, **question)]
     kinds: list[list[_Kind]] = []
     for each in settings:
         setting = replace(each, merge_alike=len(settings) == 1)  # several are compared sequence by sequence
@@ -250,9 +241,6 @@ def leakage_table(
     ages: Any,
     epsilon_c: float,
     adversary: Adversary = "informed",
-    protect: float | None = None,
-    phase: int | None = None,
-    environment: Environment | None = None,
     workers: int = 1,
     progress: Progress | None = None,
 ) -> LeakageTable:
@@ -265,10 +253,7 @@ def leakage_table(
         query: the query, or its name.
         ages: the age of the readings in steps, one for all sequences or one for each.
         epsilon_c: the noise level.
-        adversary: "informed", "uninformed" or "any".
-        protect: protect only differences of present values up to this distance; None for any two values.
-        phase: the phase of the present, for a chain with a clock; by default the worst.
-        environment: what the adversary knows of a hidden environment; "given" by default.
+        adversary: "informed" or "uninformed".
         workers: number of processes that share the independent components.
         progress: called with what is done, how much, and the total.
 
@@ -283,12 +268,10 @@ def leakage_table(
         "ages": ages,
         "epsilon_c": epsilon_c,
         "adversary": adversary,
-        "protect": protect,
         "progress": progress,
     }
-    settings = Setting.list_all(model.members[0], query, phase=phase, environment=environment, **question)
+    settings = Setting.list_all(model.members[0], query, **question)
     setting, single = settings[0], len(model.members) == len(settings) == 1
-    question |= {"phase": phase, "environment": environment}
     rows, missing = [], {}
     for bound in BOUNDS:
         if adversary != "informed" and bound.startswith("printed"):
@@ -303,7 +286,6 @@ def leakage_table(
     ages_text = str(setting.ages[0]) if len(set(setting.ages)) == 1 else ",".join(map(str, setting.ages[:12]))
     what = f"{setting.query.name}, age {ages_text}, epsilon_c {epsilon_c:g}, {adversary} adversary"
     title = f"Leakage of the present: {what}"
-    title += "" if protect is None else f", values at most {protect:g} apart"
     return LeakageTable(tuple(rows), missing, title)
 
 

@@ -28,12 +28,8 @@ Bound = Literal[
 BOUNDS: tuple[str, ...] = get_args(Bound)
 #: Bounds that are formulas as printed: they can be below the truth.
 UNSOUND = ("printed-loose", "printed-tight")
-#: Sound bounds that count any two values, whatever distance is protected.
-ANY_DISTANCE = frozenset({"lineage", "slice", "group", "swing"})
 SMALLEST = math.ulp(0.0)
 _DIGITS = 44
-#: What is known of an environment, in words.
-_KNOWN = {"given": "given", "path": "since the reading given", "present": "of now given", "hidden": "not known"}
 
 
 def round_up(value: float) -> float:
@@ -86,15 +82,6 @@ def belief(epsilon: float, prior: float = 0.5) -> float:
         raise InputError(f"epsilon: {epsilon!r} given; a leakage of 0 or more")
     against = (1 - prior) / prior * math.exp(-epsilon)
     return min(1.0, 1.0 / (1.0 + against) * (1 + 1e-15)) if epsilon else prior
-
-
-def protected_words(protect: float | None, bound: str) -> tuple[str, ...]:
-    """What a leakage says of the distance of values, as assumptions of a certificate; none where any two count."""
-    if protect is None:
-        return ()
-    told = f"only present values of one sequence at most {protect:g} apart are protected; values further apart (of the"
-    words = f"{told} states: two readings that close may lie in states further apart) may be told apart by more"
-    return (f"{words}; `{bound}` counts any two values" if bound in ANY_DISTANCE else words,)
 
 
 def in_words(epsilon: float) -> str:
@@ -156,9 +143,8 @@ class Leakage(Displayed):
 
     `sound`: proven never to be below the truth under the model, so that it may certify. `reason` says why this bound
     was chosen, or why the answer is infinite. `components` has one entry per independent group of sequences. `point`:
-    over a family of models, the leakage under the first of them, the point estimate. `environment`: what the adversary
-    knows of the environment, under an EnvironmentChain; `phase`: the phase of its clock at which the present lies.
-    `protect`: it holds for present values of a sequence that are at most this far apart; None for any two values.
+    over a family of models, the leakage under the first of them, the point estimate. `environment`: "given" if the
+    adversary may know the environment of every tick; `phase`: the worst phase of a clock.
     `model`: whether the data accept the model.
     """
 
@@ -173,7 +159,6 @@ class Leakage(Displayed):
     point: float | None = None
     environment: str | None = None
     phase: int | None = None
-    protect: float | None = None
     model: Verdict = DECLARED
 
     @property
@@ -187,8 +172,7 @@ class Leakage(Displayed):
     def __repr__(self) -> str:
         mark = ("" if self.sound else ", NOT SOUND") + ("" if self.model.reliable else f", {self.model.brief}")
         where = "" if self.phase is None else f", phase {self.phase}"
-        where = where if self.environment is None else f", environment {_KNOWN[self.environment]}"
-        where += "" if self.protect is None else f", values at most {self.protect:g} apart"
+        where += "" if self.environment is None else f", environment {self.environment}"
         return f"Leakage({as_text(self.epsilon)}, {self.bound}, {self.adversary}{where}{mark})"
 
     def to_dict(self) -> dict[str, Any]:
@@ -209,7 +193,6 @@ class Leakage(Displayed):
                     ("point", self.point),
                     ("environment", self.environment),
                     ("phase", self.phase),
-                    ("protect", self.protect),
                 )
                 if value is not None
             },

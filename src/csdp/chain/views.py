@@ -130,15 +130,15 @@ class ClockView(_EnvironmentView):
 class PathView(_EnvironmentView):
     """A chain whose environments are given, the present first: `path[a]` is the environment of the tick of age a.
 
-    `law` is that of the oldest snapshot (of the present one, for backward members); evenly spread by default, which
-    says nothing where any law may hold, and nothing of backward members to an adversary who knows the present.
+    The law of the oldest snapshot (of the present one, for backward members) is evenly spread, which says nothing where
+    any law may hold, and nothing of backward members to an adversary who knows the present.
     """
 
-    def __init__(self, chain: EnvironmentChain, path: Sequence[int], law: Floats | None = None) -> None:
+    def __init__(self, chain: EnvironmentChain, path: Sequence[int]) -> None:
         super().__init__(chain)
         self.refuse_large()  # before a law is made
         self._path = tuple(path)
-        given = np.full(self.size, 1.0 / self.size) if law is None else law
+        given = np.full(self.size, 1.0 / self.size)
         steps = [chain.environments[e].own_step for e in path]
         if chain.direction == "forward":
             self._start, self._steps = given, steps

@@ -315,7 +315,7 @@ def fitting_settings(plan: Plan, requested: float, limit: float) -> dict[str, An
 
 
 def _long_run(plan: Plan, ages: Sequence[int], epsilon_c: float) -> float:
-    other = Plan(plan.chain, plan.query, ages, epsilon_c, adversary=plan.adversary, protect=plan.protect)
+    other = Plan(plan.chain, plan.query, ages, epsilon_c, adversary=plan.adversary)
     return Accountant(other, state="scalar").limit().epsilon
 
 

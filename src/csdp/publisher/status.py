@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any
 
 from csdp.accountant import Accountant, State
-from csdp.bounds.result import protected_words, round_up
+from csdp.bounds.result import round_up
 from csdp.chain import fits_epsilon, recorded_fits
 from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import DatasetState, Ledger, LedgerSummary, Terms, TickGrid
@@ -187,7 +187,6 @@ def describe_guarantee(account: DatasetAccount, times: Iterable[str]) -> dict[st
             "Group level: plain DP of all records of all releases together, of sequences that the model ties together, "
             "however they are tied.",
             "Which readings are missing must not depend on their values.",
-            *(f"{words[0].upper()}{words[1:]}." for words in protected_words(plan.protect, plan.certified.bound)),
             *(() if plan.query.of_states else plan.assumptions[1:]),  # the verdict is said above
             *plan.model.not_protected,
             *(AGE_WORDS[kind] for kind in times),

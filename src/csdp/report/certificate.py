@@ -52,7 +52,7 @@ class Guarantee:
         return f"Protects: {self.protects} Does not protect: {self.exposes}"
 
 
-def guarantee(*, verdict: Verdict, adversary: str, epsilon_c: float, protect: float | None = None) -> Guarantee:
+def guarantee(*, verdict: Verdict, adversary: str, epsilon_c: float) -> Guarantee:
     """Describe the guarantee of one release against an adversary, at a noise level, up to a distance of values.
 
     >>> guarantee(verdict=Verdict("declared"), adversary="uninformed", epsilon_c=0.5).exposes
@@ -61,15 +61,10 @@ def guarantee(*, verdict: Verdict, adversary: str, epsilon_c: float, protect: fl
     if adversary not in ADVERSARY_KNOWLEDGE:
         raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARY_KNOWLEDGE)}")
     return Guarantee(
-        protects=f"the present value of each sequence{_within(protect)}, against an adversary "
+        protects="the present value of each sequence, against an adversary "
         f"{ADVERSARY_KNOWLEDGE[adversary]}, if the model holds ({verdict.brief}).",
         exposes=f"old records, which are exposed with noise epsilon_c = {epsilon_c:g} ({in_words(epsilon_c)}).",
     )
-
-
-def _within(protect: float | None) -> str:
-    """Which values are protected, where not any two."""
-    return "" if protect is None else f", among values at most {protect:g} apart"
 
 
 @dataclass(frozen=True)
@@ -164,7 +159,6 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
             adversary=plan.adversary,
             newest=entry.newest_tick,
             given=plan.model.given,
-            protect=plan.protect,
         ),
         assumptions=tuple(dict.fromkeys(assumptions)),
         limits=dict(spent["limits"]),
@@ -193,7 +187,7 @@ def _make_promises(
             "present",
             spent["present"],
             _ceiling(publisher, state, spent["limits"]["budget"], changed=changed),
-            f"the present state of each sequence{_within(plan.protect)}, from everything published so far",
+            "the present state of each sequence, from everything published so far",
             f"against an adversary {ADVERSARY_KNOWLEDGE[plan.adversary]}, {_if_model(plan)}{plan.model.given}",
         ),
         Promise(
@@ -242,7 +236,6 @@ def _describe_plan(plan: Plan, now: Leakage | None) -> dict[str, Any]:
         "ages": plan.ages[0] if len(set(plan.ages)) == 1 else list(plan.ages),
         "epsilon_c": plan.epsilon_c,
         "adversary": plan.adversary,
-        **({} if plan.protect is None else {"protect": plan.protect}),
         "stale_limit": plan.stale_limit,
         "one_release": {"epsilon": plan.certified.epsilon, "bound": plan.certified.bound},
         "state": None if now is None else now.bound,
@@ -322,7 +315,6 @@ def sentence(
     adversary: str,
     newest: int | None,
     given: str = "",
-    protect: float | None = None,
 ) -> str:
     """One sentence to quote, which states what is proven and nothing more; `given`: what it is conditional on.
 
@@ -332,7 +324,6 @@ def sentence(
         return f"Nothing has been published of {dataset} yet."
     by_name = {promise.name: promise for promise in promises}
     now, event = by_name["present"].epsilon, by_name["event"].epsilon
-    near = "" if protect is None else f"{_within(protect)},"
     if not verdict.reliable:
         return (
             f"{verdict.brief}: of everything published of {dataset} up to tick {newest}, only the plain numbers may be "
@@ -341,7 +332,7 @@ def sentence(
         )
     return (
         f"Everything published of {dataset} up to tick {newest} changes the odds between any two present states of any "
-        f"one sequence{near} by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}: {in_words(now)}), for "
+        f"one sequence by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}: {in_words(now)}), for "
         f"an adversary {ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model ({verdict.brief}){given}; a "
         f"single past reading has plain differential privacy with epsilon {as_text(event)} ({in_words(event)})."
     )

@@ -171,7 +171,6 @@ class ServedDataset:
             "ages": plan.min_age if plan.min_age == plan.max_age else list(plan.ages),
             "epsilon_c": plan.epsilon_c,
             "adversary": plan.adversary,
-            "protect": plan.protect,
             "step": self.spec.clock.step,
             "origin": self.spec.clock.origin,
             "lateness": self.spec.clock.lateness,

@@ -210,7 +210,6 @@ class DatasetInfo(Record):
     ages: int | list[int] = Field(description="How many ticks old the published readings are: one for all, or one each")
     epsilon_c: float = Field(description="Noise level of one release; the largest where it changes with time")
     adversary: str
-    protect: float | None = Field(description="How far apart protected present values are at most; null for any two")
     step: int = Field(description="Time from one tick to the next")
     origin: int
     lateness: float

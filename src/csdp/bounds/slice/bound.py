@@ -23,7 +23,7 @@ from csdp.aging import Progress
 from csdp.arrays import Floats, Indices
 from csdp.bounds.lineage import lineage, require_forward
 from csdp.bounds.slice.dependence import Form, MatrixForm, RowSumForm, SharedForm, distance
-from csdp.bounds.slice.intervals import Boxes, MixtureCells, first_boxes, hull, next_boxes
+from csdp.bounds.slice.intervals import Boxes, first_boxes, hull, next_boxes
 from csdp.bounds.slice.local_numbers import SORTED_PAIRS, LocalNumbers
 from csdp.chain import CoupledChain, Model
 from csdp.errors import InputError
@@ -76,21 +76,6 @@ def slice_bound(model: Model, age: int, *, form: str = "auto", progress: Progres
         if progress is not None and n > 1:
             progress("slice", n, age)
     return Slice(reached.ranges, reached.pairs, reached.forms[0].name, np.array(curve))
-
-
-def spread_over_environments(model: Model, age: int) -> Floats:
-    """(s,) the range of the log odds of each sequence's present over all pasts **and** environments, `age` steps later.
-
-    Given all others of the present; `age` 1 or more. Never grows with age.
-    """
-    parts = [LocalNumbers.of(chain) for chain in require_forward("slice", model)]
-    cells = [MixtureCells.by_edge(local) for local in parts]
-    boxes = hull([first_boxes(local) for local in parts])
-    spread = boxes.full_spread()
-    for _ in range(age - 1):
-        boxes = hull([next_boxes(local, cell, boxes) for local, cell in zip(parts, cells, strict=True)])
-        spread = np.minimum(spread, boxes.full_spread())
-    return spread
 
 
 @dataclass(frozen=True)
