@@ -136,8 +136,8 @@ def a_clock_stands_still(patch: Patch) -> None:
 
 def a_clock_shows_its_first_phase(patch: Patch) -> None:
     """All ticks are taken for those of the first phase, whatever state is kept."""
-    real = environment.unroll_clock
-    patch.setattr(environment, "unroll_clock", lambda members: real([members[0]] * len(members)))
+    real = environment._unroll_clock
+    patch.setattr(environment, "_unroll_clock", lambda members: real([members[0]] * len(members)))
     first = cached_property(lambda self: [self.model.backward_kernel(phase=0)] * self.model.period)
     first.__set_name__(EnvironmentComponent, "_kernels")
     patch.setattr(EnvironmentComponent, "_kernels", first)

@@ -25,10 +25,9 @@ export function showPromise(dataset, status) {
   const present = line("The present state of each sequence", status.present, limit("budget"), held);
   const past = line("One single reading, by all releases before and after it", status.lifetime, limit("lifetime_limit"), held);
   fill("promise-table", sure ? [present, ...plain, past] : [...plain, present, past]);
-  const near = dataset.protect ? `, among values at most ${given(dataset.protect)} apart,` : "";
   const refused = "A number that would pass a limit is refused before any reading is touched.";
   say("promise-yes", sure
-    ? `The present value of each sequence${near} stays uncertain, within the leakage shown, to an attacker `
+    ? `The present value of each sequence stays uncertain, within the leakage shown, to an attacker `
       + `${KNOWS[dataset.adversary]} and sees everything that was ever published here. ${refused}`
     : `The two plain numbers at the top of the table: they hold under any model. ${refused}`);
   fill("promise-no", [...dataset.not_protected, ...NOT_PROMISED].map((words) => el("li", {}, words)));
