@@ -162,17 +162,13 @@ def test_the_noise_of_a_mean_is_that_of_those_who_were_read():
 
 HOSTILE_RANGES = [
     (0, 1, 0),
-    (0, 1, -0.1),
     (0, 1, 0.3),
     (0, 1, 2),
-    (1, 0, 0.1),
     (1, 1, 0.1),
     (0, math.inf, 1),
     (NAN, 1, 0.1),
-    (0, 1, NAN),
     (0, 1, 1e-9),
     ("0", 1, 0.1),
-    (False, 1, 0.5),
     (-1e308, 1e308, 1e300),
 ]
 

@@ -1,4 +1,4 @@
-"""One suite for sinks, ours and strangers': whatever they do, each tick is published once, recorded, and not lost."""
+"""One contract for sinks: whatever they do, each tick is published once, recorded, and not lost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from csdp.stream import FileSink, LineSink, Sink
 from stream.parts import DATASET, feed, published, running  # isort: skip
 
 
-class Stranger:
-    """A sink as somebody else would write it, from the protocol alone: a list, and what is asked."""
+class Custom:
+    """A sink written from the protocol alone."""
 
     def __init__(self):
         self.got = []
@@ -33,14 +33,7 @@ class Stranger:
         self.got = list(self.got)
 
 
-class Forgetful(Stranger):
-    """Cannot tell what it has."""
-
-    def newest(self):
-        return None
-
-
-class Raises(Stranger):
+class Raises(Custom):
     """Fails at every second output, before it has taken it."""
 
     tries = 0
@@ -52,7 +45,7 @@ class Raises(Stranger):
         return super().deliver(output, stop)
 
 
-class RaisesAfter(Stranger):
+class RaisesAfter(Custom):
     """Takes every output, and fails then."""
 
     def deliver(self, output, stop):
@@ -63,22 +56,14 @@ class RaisesAfter(Stranger):
         return True
 
 
-class Slow(Stranger):
+class Slow(Custom):
     """Waits, as one should, for a stop or for its turn."""
 
     def deliver(self, output, stop):
         return super().deliver(output, stop) if not stop.wait(0.01) else False
 
 
-class Twice(Stranger):
-    """Writes everything twice."""
-
-    def deliver(self, output, stop):
-        super().deliver(output, stop)
-        return super().deliver(output, stop)
-
-
-class Mutates(Stranger):
+class Mutates(Custom):
     """Takes an output, and writes its own into it."""
 
     def deliver(self, output, stop):
@@ -91,7 +76,7 @@ class Mutates(Stranger):
         return True
 
 
-class Refuses(Stranger):
+class Refuses(Custom):
     """Says that it was stopped, although nobody stopped it."""
 
     tries = 0
@@ -101,7 +86,7 @@ class Refuses(Stranger):
         return super().deliver(output, stop) if self.tries % 2 == 0 else False
 
 
-class Lies(Stranger):
+class Lies(Custom):
     """Says that it has what it never got."""
 
     def newest(self):
@@ -132,8 +117,8 @@ class File(FileSink):
         return [json.loads(line) for line in self.path.read_bytes().splitlines()]
 
 
-HONEST = [Stranger, Forgetful, Slow, Lines, File]
-HOSTILE = [Raises, RaisesAfter, Twice, Mutates, Refuses]
+HONEST = [Custom, Slow, Lines, File]
+HOSTILE = [Raises, RaisesAfter, Mutates, Refuses]
 
 
 @pytest.fixture(params=HONEST + HOSTILE, ids=lambda kind: kind.__name__)
@@ -217,7 +202,7 @@ def test_a_restart_repeats_and_changes_nothing(sink, tmp_path):
 def test_a_sink_that_raises_stops_what_follows_and_nothing_else(tmp_path):
     """Nothing more is published before the failed output was taken."""
 
-    class Broken(Stranger):
+    class Broken(Custom):
         def deliver(self, output, stop):
             raise OSError("gone")
 
@@ -226,7 +211,7 @@ def test_a_sink_that_raises_stops_what_follows_and_nothing_else(tmp_path):
             with pytest.raises(OSError, match="gone"):
                 feed(runner, range(8))
         assert list(published(tmp_path)) == [1]
-    found = Stranger()
+    found = Custom()
     with running(tmp_path, sink=found) as runner:
         assert runner.recover()
     assert [output["tick"] for output in found.got] == [1]
@@ -235,7 +220,7 @@ def test_a_sink_that_raises_stops_what_follows_and_nothing_else(tmp_path):
 def test_a_sink_that_waits_does_not_hold_readings_back(tmp_path):
     gate = threading.Event()
 
-    class Waits(Stranger):
+    class Waits(Custom):
         def deliver(self, output, stop):
             while not gate.wait(0.01):
                 if stop.is_set():
