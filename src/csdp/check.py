@@ -92,12 +92,12 @@ def distinct(name: str, values: Iterable[Any]) -> None:
 
     >>> distinct("names", ["a", "b", "a"])
     Traceback (most recent call last):
-    csdp.errors.InputError: names: 'a' appears twice; give each one a name of its own
+    csdp.errors.InputError: names: 'a' appears twice; give each one a separate name
     """
     seen = set()
     for value in values:
         if value in seen:
-            raise InputError(f"{name}: {value!r} appears twice; give each one a name of its own")
+            raise InputError(f"{name}: {value!r} appears twice; give each one a separate name")
         seen.add(value)
 
 

@@ -6,13 +6,15 @@ private reading::
     CsdpError
     ├── InputError (also a ValueError)     something given is not valid
     │   ├── AlteredPlanError               a plan holds another chain than it was written for
-    │   └── UncheckedModelError            the data reject the model, or did not test it
+    │   ├── UncheckedModelError            the data reject the model, or did not test it
+    │   └── LastAdminError                 the last admin key was to be revoked (csdp.service)
     ├── NoStationaryLawError               several stationary laws, or none that can be checked
     ├── TooLargeError                      the work would pass a stated size limit
     ├── InfeasibleError                    no plan meets the target
-    ├── NotUsefulError                     a release would hardly tell more than guessing the usual value
+    ├── NotUsefulError                     a release would hardly improve on guessing the usual value
     ├── UnsoundError                       a bound that is not proven was asked to certify
     ├── BudgetExceeded                     a release would pass a limit of its dataset
+    ├── BrokerError                        the broker of a stream refuses the connection (csdp.stream)
     └── LedgerError                        the ledger cannot be used
         ├── LedgerBusyError                locked, full or out of reach; nothing was written
         ├── LedgerCorruptError             damaged, truncated or not a ledger at all
@@ -44,11 +46,11 @@ class AlteredPlanError(InputError):
 
 
 class UncheckedModelError(InputError):
-    """The data reject the model of a plan, or did not test it, and nobody said to publish under it all the same."""
+    """The data reject the model of a plan, or did not test it, and publishing under it was not confirmed."""
 
 
 class NoStationaryLawError(CsdpError):
-    """The chain has several stationary laws, so the law of the past must be given."""
+    """The chain has several stationary laws, so the prior must be given."""
 
 
 class TooLargeError(CsdpError):

@@ -41,15 +41,15 @@ class Output:
     high: tuple[float, ...] = ()
     level: float | None = None  #: share of the truths that the band is to hold
     about: str = "now"  #: whether the estimate is of the present ("now") or of the time of the readings ("then")
-    no_data: float | None = None  #: squared error of guessing the usual value, where there is an estimate
-    count: int | None = None  #: sequences that were read, where readings are published: the divisor of a mean
+    no_data: float | None = None  #: squared error of guessing the usual value, if there is an estimate
+    count: int | None = None  #: sequences that were read, if readings are published: the divisor of a mean
 
 
 @dataclass(frozen=True, eq=False)
 class FranState:
     """The last readings, newest last: states with gaps filled by the last known one, and how stale each is.
 
-    Where readings are published: their levels, -1 where one is missing; nothing is filled. `reason` says why the
+    If readings are published: their levels, -1 if one is missing; nothing is filled. `reason` says why the
     present tick has no output, or is empty.
     """
 
@@ -57,7 +57,7 @@ class FranState:
     rows: tuple[tuple[States, npt.NDArray[np.uint16] | None], ...] = ()
     stale: int = 0
     reason: str = "no readings yet"
-    count: int | None = None  #: sequences whose reading a release rests on, where readings are published
+    count: int | None = None  #: sequences whose reading a release rests on, if readings are published
 
     def delays(self, plan: Plan, ticks: Sequence[int]) -> Ints:
         """The steps (1, s) by which the reading of every sequence is older than planned, of the newest tick."""
@@ -70,11 +70,11 @@ class FranState:
         return late
 
     def counts(self, plan: Plan, ticks: Sequence[int]) -> list[int]:
-        """How many sequences the newest tick rests on, where readings are published."""
+        """How many sequences the newest tick rests on, if readings are published."""
         return [plan.model.sequences if self.count is None else self.count for _ in ticks]
 
     def absent(self, plan: Plan, ticks: Sequence[int]) -> Bools:
-        """Which sequences (1, s) were not read at their age, of the newest tick, where readings are published."""
+        """Which sequences (1, s) were not read at their age, of the newest tick, if readings are published."""
         return np.asarray([_aged_row(self) < 0 for _ in ticks])
 
 
@@ -90,7 +90,7 @@ def missing_snapshot(plan: Plan) -> npt.NDArray[Any]:
 
 
 def observe(state: FranState, snapshot: npt.ArrayLike) -> FranState:
-    """Take in one snapshot of state numbers, -1 where missing, or of readings, NaN where missing, if the plan publishes
+    """Take in one snapshot of state numbers, -1 if missing, or of readings, NaN if missing, if the plan publishes
     readings. Purely bookkeeping: nothing is released.
     """
     plan = state.plan
@@ -102,7 +102,7 @@ def observe(state: FranState, snapshot: npt.ArrayLike) -> FranState:
     if isinstance(plan.query, ReadingsTable):
         return _observe_levels(state, plan.query.of.levels(row), plan.query)
     if not np.issubdtype(row.dtype, np.integer):
-        raise InputError(f"snapshot: {row.dtype} given; state numbers, -1 where missing (see csdp.panel.to_states)")
+        raise InputError(f"snapshot: {row.dtype} given; state numbers, -1 if missing (see csdp.panel.to_states)")
     check_states(row, states)
     row = row.astype(np.int8 if states <= 127 else np.int16)
     missing = row < 0
@@ -151,7 +151,7 @@ def _too_stale(plan: Plan) -> str:
 
 
 def information_ages(state: FranState) -> list[int | None]:
-    """How old the reading of each sequence is that a release of the newest tick rests on; None where there is none.
+    """How old the reading of each sequence is that a release of the newest tick rests on; None if there is none.
 
     It is the planned age plus the ticks for which the reading was missing: it depends on times, never on values.
     """
@@ -184,7 +184,7 @@ def absent_at(plan: Plan, missing: Bools, rows: Indices) -> Bools:
 
 @lru_cache(maxsize=16)
 def _by_age(plan: Plan) -> tuple[tuple[int, Indices | None], ...]:
-    """The distinct ages with their sequences; None where they are all of one age."""
+    """The distinct ages with their sequences; None if they are all of one age."""
     ages = np.asarray(plan.ages)
     distinct = np.unique(ages)
     if distinct.size == 1:
@@ -193,9 +193,9 @@ def _by_age(plan: Plan) -> tuple[tuple[int, Indices | None], ...]:
 
 
 def release(state: FranState, randomness: Randomness, *, tick: int | None = None) -> Output | None:
-    """Age, ask, add noise; None where the tick cannot be released (`state.reason` says why).
+    """Age, ask, add noise; None if the tick cannot be released (`state.reason` says why).
 
-    `tick`: for the noise level, where the plan has a schedule; default the plan's own.
+    `tick`: for the noise level, if the plan has a schedule; default the plan's own.
     """
     if state.reason:
         return None
@@ -244,7 +244,7 @@ def add_noise(
 ) -> Output:
     """Add two-sided geometric noise on the lattice, then divide, which is post-processing.
 
-    `count`: how many sequences were read, where readings are published.
+    `count`: how many sequences were read, if readings are published.
     """
     level = plan if tick is None else plan.at_tick(tick)
     noised = answer + two_sided_geometric(level.scale, answer.shape, randomness) * level.step
@@ -256,7 +256,7 @@ def postprocess(
 ) -> Output:
     """Divide an answer on the lattice that has its noise.
 
-    `variance`: that of the noise, after the division, where every sequence was read; `count`: how many were.
+    `variance`: that of the noise, after the division, if every sequence was read; `count`: how many were.
     """
     raw = plan.query.publish(noised, count)
     spread = variance * plan.query.noise_factor(count) ** 2
@@ -266,7 +266,7 @@ def postprocess(
 def batch(plan: Plan, states: States, randomness: Randomness) -> list[Output | None]:
     """The fold of `step` over a panel (T, s), vectorised; the same outputs from the same randomness.
 
-    Where the plan publishes readings, `states` are readings, NaN where missing.
+    If the plan publishes readings, `states` are readings, NaN if missing.
     """
     filled = read_rows(plan, states)
     missing = (np.asarray(states) if plan.query.of_states else filled) < 0
@@ -290,7 +290,7 @@ def read_rows(plan: Plan, panel: npt.NDArray[Any]) -> States:
 
 
 def read_counts(plan: Plan, missing: Bools) -> Ints | None:
-    """How many sequences the release of each tick reads, (T,), 0 before the first; None where states are published."""
+    """How many sequences the release of each tick reads, (T,), 0 before the first; None if states are published."""
     if plan.query.of_states:
         return None
     total = missing.shape[0]
@@ -329,7 +329,7 @@ def readable_ticks(plan: Plan, counts: Ints) -> tuple[Ints, list[str]]:
 def releasable_ticks(plan: Plan, total: int, stalest: Mapping[int, Ints]) -> tuple[Ints, list[str]]:
     """For each tick: staleness in steps, and why it cannot be released (empty if it can).
 
-    `stalest[age]` (total,): staleness at each tick of the stalest sequence that is read at this age; nothing where no
+    `stalest[age]` (total,): staleness at each tick of the stalest sequence that is read at this age; nothing if no
     reading is missing.
     """
     oldest = plan.max_age
@@ -371,7 +371,7 @@ def _answers_of(plan: Plan, aged: States) -> Floats:
 
 
 def _last_read(missing: Bools) -> Indices:
-    """The row of the last reading at or before every row, -1 where there was none."""
+    """The row of the last reading at or before every row, -1 if there was none."""
     at = np.where(missing, -1, np.arange(missing.shape[0])[:, None])
     return np.asarray(np.maximum.accumulate(at, axis=0))
 
@@ -379,4 +379,4 @@ def _last_read(missing: Bools) -> Indices:
 def check_states(states: States, count: int) -> None:
     """Refuse what is neither a state of the chain nor -1."""
     if states.size and (states.max() >= count or states.min() < -1):
-        raise InputError(f"snapshot: unknown state; states are 0..{count - 1}, and -1 where missing")
+        raise InputError(f"snapshot: unknown state; states are 0..{count - 1}, and -1 if missing")

@@ -36,7 +36,7 @@ def on_lattice(numbers: Floats) -> Floats:
 
 
 def common_unit(numbers: Floats) -> float:
-    """The largest power of two that divides every number; 1 where all of them are 0.
+    """The largest power of two that divides every number; 1 if all of them are 0.
 
     >>> common_unit(np.array([0.0, 6.0, 4.0])), common_unit(np.array([0.75])), common_unit(np.zeros(2))
     (2.0, 0.25, 1.0)

@@ -128,11 +128,11 @@ class ReadingRange:
         return cls(low, high, resolution)
 
     def levels(self, readings: Any) -> npt.NDArray[np.int32]:
-        """The level of every reading, -1 where it is missing (NaN, None or masked); infinite ones are refused."""
+        """The level of every reading, -1 if it is missing (NaN, None or masked); infinite ones are refused."""
         try:
             numbers = np.ma.filled(np.ma.asarray(readings).astype(np.float64), np.nan)
         except (TypeError, ValueError):
-            raise InputError("readings: numbers expected, NaN where one is missing") from None
+            raise InputError("readings: numbers expected, NaN if one is missing") from None
         if np.isinf(numbers).any():
             raise InputError("readings: infinite values; write missing readings as empty cells or NaN")
         known = ~np.isnan(numbers)
@@ -150,7 +150,7 @@ class ReadingRange:
         return round(place) if abs(place - round(place)) < 1e-9 * max(1.0, abs(place)) else math.ceil(place)
 
     def values(self, levels: Ints | npt.NDArray[np.int32]) -> Floats:
-        """The readings that levels stand for; NaN where missing.
+        """The readings that levels stand for; NaN if missing.
 
         >>> ReadingRange(0, 1, 0.25).values(np.array([1, -1])).tolist()
         [0.25, nan]
@@ -296,7 +296,7 @@ class ReadingsTable(Query):
         return np.vstack([self.parts, np.zeros((1, self.parts.shape[1]))]).astype(np.float64)
 
     def level_answers(self, levels: npt.NDArray[Any]) -> Floats:
-        """Answers (T, d) of levels (T, s), -1 where a reading is missing; exact, on the lattice."""
+        """Answers (T, d) of levels (T, s), -1 if a reading is missing; exact, on the lattice."""
         shares = np.broadcast_to(self.shares, self.sequences)
         return np.stack([column[levels] @ shares for column in self._added.T], axis=1)
 

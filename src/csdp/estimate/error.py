@@ -69,7 +69,7 @@ def mse(
 
 
 def noise_variance(model: Model, query: Query | str, epsilon_c: float) -> float:
-    """Variance of the noise on one output: on the lattice of the answers, or Laplace's where they are on none."""
+    """Variance of the noise on one output: on the lattice of the answers, or Laplace's if they are on none."""
     computation = tabulate(query, model)
     if isinstance(computation, FunctionTable):
         return 2.0 * (computation.sensitivity(1, model.value_table) / epsilon_c) ** 2

@@ -55,8 +55,8 @@ class HistoryEstimator:
     """Wiener estimates from the last releases.
 
     Args:
-        usual: the mean of each output at each phase of the clock, (H, d); one row where there is no clock.
-        covariance: of the outputs with those h ticks later, h = 0, 1, ...: (lags, d, d), or (lags, d) where every
+        usual: the mean of each output at each phase of the clock, (H, d); one row if there is no clock.
+        covariance: of the outputs with those h ticks later, h = 0, 1, ...: (lags, d, d), or (lags, d) if every
             output is estimated by itself.
         age: how many ticks before a release its readings are taken.
         about: whether the present answer is estimated ("now"), or that of the time of the readings ("then").
@@ -311,7 +311,7 @@ def model_estimator(
     level: float = LEVEL,
     bounds: Bounds | None = None,
 ) -> HistoryEstimator:
-    """The estimator whose means and covariances are those of a model, where there is no public past to learn from.
+    """The estimator whose means and covariances are those of a model, if there is no public past to learn from.
 
     Of readings the model has the values of their states alone, so that estimates of them have no band.
     """

@@ -194,7 +194,7 @@ def learn_estimator(
     what is learned here say it with `dataclasses.replace(learned, plan_digest=plan.digest)`.
 
     Args:
-        answers: the answers at consecutive ticks (T,) or (T, d); NaN where not known.
+        answers: the answers at consecutive ticks (T,) or (T, d); NaN if not known.
         age: how many ticks before a release its readings are taken.
         noise: variance of the noise of a release.
         period: ticks of the clock (a day, a week) after which what is usual repeats; None without a clock.

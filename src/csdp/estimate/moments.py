@@ -24,7 +24,7 @@ from csdp.query_table import FoldTable, Query, all_snapshots
 
 #: Sequences times states of a component up to which pair laws are kept.
 PAIR_SIZE = 4000
-#: Snapshots of the simulation that stands in where neither pair laws nor the joint law fit.
+#: Snapshots of the simulation that stands in if neither pair laws nor the joint law fit.
 SIMULATED_STEPS = 4000
 #: Readings that a simulation makes at most, so that giant systems take fewer steps (1,000 at least).
 SIMULATED_READINGS = 150_000_000
@@ -217,7 +217,7 @@ def _is_divided_by_clock(model: Model) -> bool:
 
 
 def _by_components(model: Model, query: FoldTable, ages: Sequence[int], phase: int) -> tuple[Floats, ...]:
-    """The same at one phase of a clock, where components are independent: sums over them."""
+    """The same at one phase of a clock, if components are independent: sums over them."""
     labels = np.arange(model.sequences) if query.per_sequence else query.labels(ages)
     outputs = len(query.outputs)
     means, covariances = np.zeros((2, outputs)), np.zeros((3, outputs, outputs))

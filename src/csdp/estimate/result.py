@@ -51,7 +51,7 @@ class Error:
 
     @property
     def usefulness(self) -> float:
-        """Which share of the squared error of publishing nothing is removed; negative where the release is worse."""
+        """Which share of the squared error of publishing nothing is removed; negative if the release is worse."""
         return removed_share(self.mse, self.no_data)
 
     @property
@@ -61,7 +61,7 @@ class Error:
 
     @property
     def known_usefulness(self) -> float | None:
-        """The usefulness that may be claimed; None where the error is approximate."""
+        """The usefulness that may be claimed; None if the error is approximate."""
         return None if self.approximate else self.usefulness
 
     @property
@@ -115,7 +115,7 @@ def check_about(about: str) -> None:
 
 # ---- estimators -----------------------------------------------------------------------------------------------------
 
-#: Share of the truths that a band is to hold, where nothing else is asked for.
+#: Share of the truths that a band is to hold, if nothing else is asked for.
 LEVEL = 0.95
 #: Least and largest possible answer, of all outputs or of each.
 Bounds = tuple[Floats, Floats] | tuple[float, float]
@@ -126,7 +126,7 @@ class Observation:
     """One release as an estimator sees it: everything in it is published.
 
     Attributes: its `tick`; the published `values`; how many ticks before it its readings were taken (`age`; the oldest
-    planned one where they differ); the variance of its `noise`; how `stale` its oldest reading was beyond the plan.
+    planned one if they differ); the variance of its `noise`; how `stale` its oldest reading was beyond the plan.
     """
 
     tick: int
@@ -180,7 +180,7 @@ class Estimator(Protocol):
         """Releases that it looks back on."""
 
     def check(self, ages: Sequence[int], outputs: int) -> None:
-        """InputError where it does not fit releases of these ages and so many outputs."""
+        """InputError if it does not fit releases of these ages and so many outputs."""
 
     def of(self, releases: Sequence[Observation]) -> Estimated:
         """The estimate from the last releases, the newest last."""

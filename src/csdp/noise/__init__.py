@@ -75,7 +75,7 @@ def two_sided_geometric(scale: Scale | ArrayLike, shape: int | tuple[int, ...], 
 
 
 def prepare_draws(count: int) -> None:
-    """Load the compiled loops where so many draws follow, one after the other, that it pays; the law stays the same."""
+    """Load the compiled loops if so many draws follow, one after the other, that it pays; the law stays the same."""
     if count >= _MANY_DRAWS:
         compiled_engine()
 
@@ -104,7 +104,7 @@ def simulate_noise(scale: float, shape: int | tuple[int, ...], generator: np.ran
 
 
 def _check_scale(scale: object) -> Fraction:
-    """A scale as an exact fraction; InputError where it is not allowed."""
+    """A scale as an exact fraction; InputError if it is not allowed."""
     if type(scale) is Fraction and scale.denominator <= 10**9 * scale.numerator <= 10**18 * scale.denominator:
         return scale  # the way of every release: whole numbers compare faster than fractions with floats
     number = scale.item() if isinstance(scale, np.generic | np.ndarray) else scale
@@ -119,7 +119,7 @@ def _check_scale(scale: object) -> Fraction:
 
 
 def _check_shape(shape: int | tuple[int, ...]) -> tuple[int, ...]:
-    """A shape as a tuple; InputError where it is not allowed."""
+    """A shape as a tuple; InputError if it is not allowed."""
     try:
         sizes = shape if isinstance(shape, tuple | list) else (shape,)
         dimensions = tuple(-1 if isinstance(size, bool) else index(size) for size in sizes)

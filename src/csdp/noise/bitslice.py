@@ -122,7 +122,7 @@ class ThresholdTable:
 
 @lru_cache(maxsize=256)
 def threshold_table(scale: Fraction) -> ThresholdTable:
-    """Return the thresholds for `q = exp(-1/scale)`; scale is public, so keeping them tells nothing."""
+    """Return the thresholds for `q = exp(-1/scale)`; scale is public, so keeping them reveals nothing."""
     digits = 0
     while 2**digits < _TAIL_EXPONENT * scale:
         digits += 1
@@ -215,7 +215,7 @@ def compiled_engine() -> SamplerLoops:
 
 
 def draw(scale: Fraction, count: int, words: WordSource, *, engine: SamplerLoops | None = None) -> Ints:
-    """Draw `count` two-sided geometric integers; the engine is chosen by size where none is given."""
+    """Draw `count` two-sided geometric integers; the engine is chosen by size if none is given."""
     if engine is None:
         # Once loaded, the compiled loops are the faster ones for a single sample too.
         loaded = compiled_engine.cache_info().currsize > 0

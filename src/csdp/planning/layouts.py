@@ -159,7 +159,7 @@ class FittedLayout:
         return point.given_path().subchain(sorted(members))
 
     def curves(self, query: Query, age: int, *, chain: Any = None) -> Curves:
-        """Leakage at an age, for ever, of the screened chain or of another one."""
+        """Leakage at an age, in the long run, of the screened chain or of another one."""
         model = self._screened_chain if chain is None else chain
         return Curves(
             model,
@@ -169,14 +169,14 @@ class FittedLayout:
         )
 
     def learn(self, plan: Plan, about: About) -> LearnedEstimator | None:
-        """The estimator that the readings teach; None where there are too few of them."""
+        """The estimator that the readings teach; None if there are too few of them."""
         try:
             return learn_from_past(plan, self.panel, about=about)
         except InputError:
             return None
 
     def plan(self, query: Query, age: int, level: float, *, chain: Any = None) -> Plan:
-        """The plan of a setting; for the fitted chain alone where no other is given."""
+        """The plan of a setting; for the fitted chain alone if no other is given."""
         model = self.chain.without_family() if chain is None else chain
         is_of_states = getattr(query, "of", None) is None
         return Plan(model, query, age, level, stale_limit=self.stale_limit if is_of_states else 0)
@@ -198,7 +198,7 @@ def choose_stale_limit(panel: Panel) -> int:
 def choose_kinds(panel: Panel, *, strict: bool = True) -> tuple[ChainKind, ...]:
     """Kinds of chain within a standard error of the best on the last 30 % of a part of the readings, simple first.
 
-    Only those that are quick to certify; empty where none of them is as good, but if not `strict` the best of them.
+    Only those that are quick to certify; empty if none of them is as good, but if not `strict` the best of them.
     """
     s, m = len(panel.names), panel.state_count
     columns = np.unique(np.linspace(0, s - 1, min(s, COMPARED_SEQUENCES)).astype(np.intp))

@@ -44,7 +44,7 @@ class FoundPlan(Displayed):
         error: of the estimate that was planned for.
         evaluations: how often leakage was computed.
         saved: ages whose leakage never had to be computed.
-        note: where publishing nothing would do as well, or where a publisher would refuse the plan; else empty.
+        note: says if publishing nothing would do as well, or if a publisher would refuse the plan; else empty.
     """
 
     plan: Plan
@@ -389,7 +389,7 @@ def check_useful(plan: Plan, error: Error) -> None:
 
 
 def improvements(plan: Plan, about: About = "now") -> tuple[str, ...]:
-    """What would make the releases of a plan useful: computed where that is quick, and what else to try."""
+    """What would make the releases of a plan useful: computed if that is quick, and what else to try."""
     helps = []
     then = _usefulness(plan, plan.max_age, plan.epsilon_c, "then")
     if about == "now" and then >= USEFUL:
@@ -408,7 +408,7 @@ def improvements(plan: Plan, about: About = "now") -> tuple[str, ...]:
 
 
 def _usefulness(plan: Plan, age: int, epsilon_c: float, about: About) -> float:
-    """The share that the estimate from the last releases removes; 0 where it cannot be computed."""
+    """The share that the estimate from the last releases removes; 0 if it cannot be computed."""
     model = certified_model(plan.chain).members[0].point
     try:
         return mse(model, plan.query, ages=age, epsilon_c=epsilon_c, estimate="history", about=about).usefulness

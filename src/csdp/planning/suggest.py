@@ -41,7 +41,7 @@ from csdp.readings import ReadingRange
 FEW_NUMBERS = 4
 #: Numbers of states, and how many ticks become one, in the order in which they are tried.
 STATES, FACTORS = (2, 3, 4), (1, 2, 4, 8)
-#: Ticks that a layout has at least, where ticks were put together.
+#: Ticks that a layout has at least, if ticks were put together.
 SHORTEST = 300
 #: Ages of numbers about now that are tried, and the longest delay of numbers about the time of the readings.
 AGES, LONGEST_DELAY = (0, 1, 2, 3, 4, 6, 8), 24
@@ -52,7 +52,7 @@ ACCURATE = (0.75, 0.5)
 SCREENED_SHARE, CERTIFIED, SCREENING = 0.03, 6, 0.6
 #: Seconds after which the best plans so far are kept, and ticks that are needed at least.
 SECONDS, FEWEST_TICKS = 20.0, 50
-#: Factors of the budget that are tried where nothing is useful within it.
+#: Factors of the budget that are tried if nothing is useful within it.
 _MORE = (2.0, 4.0)
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
@@ -250,7 +250,7 @@ class PlanSearch:
     def _screened_level(
         self, fitted: FittedLayout, query: Query, age: int, budget: float, start: float | None
     ) -> float:
-        """About the largest level that keeps a budget at an age, from that of a younger one; 0 where none does."""
+        """About the largest level that keeps a budget at an age, from that of a younger one; 0 if none does."""
         curves = fitted.curves(query, age)
         level = largest_level(
             lambda level: curves.leakage(level).epsilon,
@@ -590,7 +590,7 @@ def suggest(
 
 
 def _queries(given: str | None, of: ReadingRange | None, sequences: int, states: int) -> Sequence[tuple[str, Query]]:
-    """The queries to try for a number of states; of readings first, where their range is known."""
+    """The queries to try for a number of states; of readings first, if their range is known."""
     texts = [given] if given is not None else ["mean", *(["max"] if sequences > 1 else [])]
     if given is None and states > 2:
         texts += [f"count:{states - 1}", "histogram"]
@@ -606,7 +606,7 @@ def _queries(given: str | None, of: ReadingRange | None, sequences: int, states:
 
 
 def _not_useful(search: PlanSearch) -> NotUsefulError:
-    """The error that says what would help, computed where that is quick."""
+    """The error that says what would help, computed if that is quick."""
     best = min(search.screened, key=lambda one: one.order, default=None)
     helps: list[str] = []
     if best is not None and best.about == "now":
