@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from csdp.errors import InputError, LedgerBusyError, LedgerCorruptError, LedgerError
-from csdp.ledger import Ledger, Refused, schema
+from csdp.ledger import Ledger, schema
 from ledger.rules import ask, register, reserve_one
 
 
@@ -238,22 +238,6 @@ def test_a_missing_ledger_with_its_log_left_is_not_started_anew(path: Path) -> N
     assert not path.exists()
 
 
-def test_a_copy_made_while_in_use_needs_the_write_ahead_log(path: Path, tmp_path: Path) -> None:
-    """The advice of docs/ledger-format.md: SQLite's own backup takes everything."""
-    with Ledger.open(path) as ledger:
-        register(ledger)
-        reserve_one(ledger, 1)
-        with (
-            closing(sqlite3.connect(path)) as source,
-            closing(sqlite3.connect(tmp_path / "copy.db")) as target,
-        ):
-            source.backup(target)
-        head = ledger.summary("ward-7").head_hash
-    with Ledger.open(tmp_path / "copy.db") as copy:
-        assert copy.verify("ward-7", head=head)[0].what.startswith("copy.db can be opened by other users")
-        assert copy.summary("ward-7").head_hash == head
-
-
 def test_a_locked_ledger_is_busy_and_unchanged(path: Path) -> None:
     filled(path, 3)
     with (
@@ -322,24 +306,6 @@ def remount(folder: Path, options: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{options}", folder], check=True)
 
 
-def test_a_full_disk_writes_nothing_and_recovers(small_disk: Path) -> None:
-    with Ledger.open(small_disk / "ledger.db") as ledger:
-        register(ledger)
-        returned = 0
-        with pytest.raises(LedgerError, match="disk"):  # noqa: PT012 - whichever step meets the end
-            for tick in range(100_000):
-                held = reserve_one(ledger, tick)
-                ledger.commit(held, {"value": tick, "text": "x" * 2000})
-                returned += 1
-        remount(small_disk, "size=8m")
-        summary = ledger.summary("ward-7")
-        assert returned == summary.committed <= summary.reserved <= returned + 1
-        assert ledger.verify() == []
-        reserve_one(ledger, 100_001)
-    with Ledger.open(small_disk / "ledger.db") as ledger:
-        assert ledger.verify() == []
-
-
 def test_a_full_disk_leaves_no_half_ledger(small_disk: Path) -> None:
     (small_disk / "filler").write_bytes(b"x" * 1_040_000)
     with pytest.raises(LedgerError, match="cannot be created"):
@@ -359,20 +325,6 @@ def test_a_read_only_disk_can_be_read_and_not_written(small_disk: Path) -> None:
         assert ledger.verify() == []
         assert len(list(ledger.entries("ward-7"))) == 4
     assert beside(path) == before
-
-
-def test_a_ledger_that_becomes_read_only_writes_nothing(small_disk: Path) -> None:
-    path = filled(small_disk / "ledger.db", 3)
-    with closing(sqlite3.connect(path)):
-        pass
-    with Ledger.open(path) as ledger:
-        ledger._database.engine.dispose()
-        remount(small_disk, "ro")
-        with pytest.raises(LedgerError):
-            ask(ledger, [9])
-        remount(small_disk, "rw")
-        assert not isinstance(ask(ledger, [9])[0], Refused)
-        assert ledger.verify() == []
 
 
 def test_no_statement_of_a_publication_walks_the_log(path: Path) -> None:

@@ -104,12 +104,6 @@ def test_outputs_can_be_asked_for_by_tick(ledger: Ledger) -> None:
     assert [one.query for one in ledger.outputs("ward-7", after=4, before=6)] == ["max", "mean"]
 
 
-def test_a_summary_of_an_untouched_dataset(ledger: Ledger) -> None:
-    register(ledger)
-    summary = ledger.summary("ward-7")
-    assert (summary.reserved, summary.newest_tick, summary.state, summary.head_seq) == (0, None, None, 1)
-
-
 def test_read_only_reads_and_never_writes(where: str, open_ledger: OpenLedger) -> None:
     with pytest.raises(LedgerError, match="does not exist"):
         Ledger.open(where, read_only=True)

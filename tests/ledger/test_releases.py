@@ -35,14 +35,6 @@ def test_reserve_and_commit_and_ask_again(open_ledger: OpenLedger) -> None:
         assert again.summary("ward-7").head_hash == head
 
 
-def test_the_state_resumes_where_it_stopped(open_ledger: OpenLedger) -> None:
-    register(open_ledger())
-    ask(open_ledger(), [3, 4])
-    (answer,) = ask(open_ledger(), [9])
-    assert isinstance(answer, Reserved)
-    assert answer.state == counted(3, last=4)
-
-
 def test_a_batch_single_calls_and_another_process_see_the_same_states(open_ledger: OpenLedger) -> None:
     """A state that never left memory is not read back; one that did is the same."""
     seen: dict[str, list[Any]] = {"one": [], "many": [], "reopened": []}
@@ -71,22 +63,6 @@ def test_a_state_that_another_process_wrote_is_read(open_ledger: OpenLedger) -> 
     assert answer.state == counted(3, last=2)
 
 
-def test_a_reservation_that_was_never_committed_stays_charged_and_unpublished(
-    open_ledger: OpenLedger,
-) -> None:
-    register(open_ledger())
-    reserve_one(open_ledger(), 1)
-    ledger = open_ledger()
-    for _ in range(2):
-        (answer,) = ask(ledger, [1])
-        assert isinstance(answer, Refused)
-        assert answer.why == "lost"
-        assert "charged" in answer.reason
-    summary = ledger.summary("ward-7")
-    assert (summary.reserved, summary.committed, summary.lost, summary.refused) == (1, 0, 1, 0)
-    assert summary.state == counted(1, last=None)
-
-
 def test_an_older_tick_is_out_of_order_and_leaves_no_trace(ledger: Ledger) -> None:
     register(ledger)
     reserve_one(ledger, 5)
@@ -105,14 +81,6 @@ def test_several_queries_at_one_tick(ledger: Ledger) -> None:
     ledger.commit_many([(second, {"value": 2}), (first, {"value": 1})])
     assert [done.query for done in ledger.published("ward-7")] == ["max", "mean"]
     assert ledger.verify("ward-7") == []
-
-
-def test_one_request_twice_in_a_batch_is_charged_once(ledger: Ledger) -> None:
-    register(ledger)
-    first, second = ask(ledger, [1, 1])
-    assert isinstance(first, Reserved)
-    assert isinstance(second, Refused)
-    assert ledger.summary("ward-7").reserved == 1
 
 
 def test_a_refusal_is_recorded_once_with_its_figures(open_ledger: OpenLedger) -> None:
@@ -178,15 +146,6 @@ def test_reserve_checks_dataset_and_plan(ledger: Ledger) -> None:
     with pytest.raises(LedgerConflictError, match="under plan pppppppppppp, not zzz"):
         ask(ledger, [1], plan="zzz")
     assert ledger.reserve("ward-7", [], at_most(1), plan_digest=PLAN) == []
-
-
-def test_datasets_do_not_mix(ledger: Ledger) -> None:
-    register(ledger)
-    register(ledger, "ward-8")
-    reserve_one(ledger, 5)
-    (answer,) = ledger.reserve("ward-8", [Request(1, "mean")], at_most(1), plan_digest=PLAN)
-    assert isinstance(answer, Reserved)
-    assert [dataset.name for dataset in ledger.datasets()] == ["ward-7", "ward-8"]
 
 
 def test_a_long_replay_returns_every_recorded_output(ledger: Ledger) -> None:

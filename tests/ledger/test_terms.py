@@ -179,14 +179,6 @@ def test_the_recorded_form_of_states_and_charges() -> None:
     assert Charge.from_record({**charge.to_record(), "later": 3.0}) == charge
 
 
-def test_releases_from_before_their_times_were_recorded_count_as_ticks() -> None:
-    """Whether they were made under the present plan or under an earlier one."""
-    earlier = EarlierPlans(releases=3, event=0.5, group=1.5, slice=0.25, slice_any=0.5, newest=7, overlap=False)
-    for state in (DatasetState(releases=4), DatasetState(earlier=earlier), DatasetState(releases=4, earlier=earlier)):
-        assert DatasetState.from_record(decode(encode(state.to_record(), "a state"))).times == ("ticks",)
-    assert DatasetState.from_record(DatasetState().to_record()).times == ()
-
-
 @pytest.mark.parametrize("lacking", ["accountant", "releases", "stale", "cost"])
 def test_a_state_that_lacks_a_figure_is_not_taken_as_zero(lacking: str) -> None:
     record = DatasetState().to_record()

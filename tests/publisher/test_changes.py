@@ -155,13 +155,6 @@ def test_costs_of_a_slice_add_up_where_plans_read_the_same_records(file: Path) -
         assert [getattr(s.earlier, name) for s in (first, second, third)] == pytest.approx([0.5, 0.75, 1.25])
 
 
-def test_costs_of_a_slice_do_not_add_up_where_records_are_new(file: Path) -> None:
-    _, second = changed(file, plan(epsilon_c=0.5), plan(epsilon_c=0.25), plan(epsilon_c=0.125))
-    assert not second.earlier.overlap
-    assert second.earlier.slice == second.earlier.slice_any == pytest.approx(0.5)
-    assert second.earlier.group == pytest.approx(5 * 0.5 + 5 * 0.25)
-
-
 def test_another_chain_counts_every_sequence_of_the_old_one(file: Path) -> None:
     """Two sequences that the old chain holds apart may be tied under the new one: its costs add up then."""
     apart = CoupledChain([[1, 0], [0, 1]], [[0.7, 0.3], [0.3, 0.7]])

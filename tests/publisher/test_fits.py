@@ -16,7 +16,6 @@ from csdp.chain import fits_epsilon, private_fits, recorded_fits
 from csdp.errors import BudgetExceeded, InputError
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher
-from csdp.report.certificate import certify
 
 from publisher.rules import NAME, opened, panel, plan  # isort: skip
 
@@ -69,12 +68,6 @@ def test_what_is_made_of_a_chain_has_cost_what_its_fit_cost(file: Path, derive: 
         assert publisher.summary()["event_level"] == pytest.approx(0.9)
 
 
-def test_a_private_member_counts_where_the_first_is_public(file: Path) -> None:
-    with started(file, Family([PUBLIC, fitted(0.2, 1.0)])) as publisher:
-        publisher.publish(panel(4))
-        assert publisher.summary()["event_level"] == pytest.approx(1.5)
-
-
 def test_fits_add_up_over_plans(file: Path) -> None:
     """A first fit of 1, a second of 1, half of releases: 2.5, above a limit of 1.6 before anything is released."""
     with started(file, fitted(0.3, 1.0, "a"), event_limit=1.6) as publisher:
@@ -106,27 +99,6 @@ def test_a_fit_is_not_forgotten_under_a_public_chain(file: Path) -> None:
         assert third.summary()["event_level"] == pytest.approx(3.5)  # the same fit counts once
         with pytest.raises(BudgetExceeded, match="private fits"):
             third.change_plan(plan(fitted(0.3, 0.1, "c"), epsilon_c=0.5), from_tick=20)
-
-
-def test_a_fit_counts_even_if_nothing_was_published_under_it(file: Path) -> None:
-    with started(file, fitted(0.3, 1.0, "a"), event_limit=2.0) as publisher:
-        assert publisher.summary()["event_level"] == pytest.approx(1.0)
-        assert publisher.remaining()["event_limit"] == pytest.approx(1.0)
-        changed = publisher.change_plan(plan(PUBLIC, epsilon_c=0.5), from_tick=0)
-        changed.publish(panel(3))
-        assert changed.summary()["event_level"] == pytest.approx(1.5)
-
-
-def test_limits_hold_against_all_fits_after_a_restart(file: Path) -> None:
-    with started(file, fitted(0.3, 1.0, "a"), event_limit=1.5) as publisher:
-        publisher.change_plan(plan(PUBLIC, epsilon_c=0.5), from_tick=0)
-    with opened(file, budget=None, plan=plan(PUBLIC, epsilon_c=0.5), event_limit=1.5) as again:
-        assert len(again.publish(panel(4))) == 3
-        older = again.change_plan(plan(PUBLIC, ages=3, epsilon_c=0.25), from_tick=4)
-        with pytest.raises(BudgetExceeded) as caught:
-            older.publish(panel(5, first=1))
-        assert caught.value.requested == pytest.approx(1.75)
-        assert older.remaining()["event_limit"] == pytest.approx(0.0)
 
 
 def test_a_publisher_that_was_open_all_along_counts_fits_of_plans_that_came_and_went(file: Path) -> None:
@@ -212,14 +184,6 @@ def test_the_group_level_under_a_chain_that_ties_more(file: Path) -> None:
         assert publisher.summary()["group_level"] == pytest.approx(3 * 0.5)
         tied = publisher.change_plan(plan(pair, epsilon_c=0.5), from_tick=4)
         assert tied.summary()["group_level"] == pytest.approx(3 * 2 * 0.5)
-
-
-def test_a_certificate_names_what_a_record_costs_for_ever(file: Path) -> None:
-    with started(file, fitted(0.3, 1.0, "a")) as publisher:
-        publisher.publish(panel(4))
-        found = {promise.name: promise for promise in certify(publisher, publisher.ledger).promises}
-        assert found["event"].epsilon == pytest.approx(1.5)
-        assert found["event"].ceiling == pytest.approx(1.5)
 
 
 def test_a_change_that_passes_the_lifetime_limit_is_refused(file: Path) -> None:

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from csdp import CoupledChain
 from csdp.audit.replay import replay
-from csdp.errors import BudgetExceeded, LedgerConflictError, LedgerTermsError
+from csdp.errors import BudgetExceeded, LedgerTermsError
 from csdp.fran import Output
 from csdp.ledger import Admission, Charge, DatasetState, Ledger, TickGrid
-from csdp.plan import Plan
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.publisher.release import record_output
 
-from publisher.rules import NAME, ONE, opened, panel, plan, snapshot  # isort: skip
+from publisher.rules import NAME, opened, panel, plan, snapshot  # isort: skip
 
 #: One release of it leaks 0.20, a release at every tick up to 0.31.
 LOUD = plan(epsilon_c=0.5)
@@ -73,16 +68,6 @@ def test_the_same_for_a_batch_and_for_one_that_raises(publisher_at: Open) -> Non
     assert caught.value.requested > 0.2 > caught.value.remaining
     assert second.summary()["limits"]["budget"] == 0.2
     assert second.remaining()["budget"] == first.remaining()["budget"] < 0.2
-
-
-def test_two_publishers_of_one_ledger_object(where: str) -> None:
-    with Ledger.open(where) as ledger:
-        first, second = (opened(ledger, plan=LOUD, budget=0.6) for _ in range(2))
-        first.publish(panel(3))
-        new = first.change_plan(LOUD, from_tick=3, budget=0.2)
-        for old in (first, second, new):
-            with pytest.raises(BudgetExceeded):
-                old.publish(panel(3, first=2))
 
 
 @pytest.mark.parametrize(("limit", "low"), [("budget", 0.2), ("event_limit", 0.4), ("lifetime_limit", 0.4)], ids=str)
@@ -190,53 +175,3 @@ def test_terms_that_cannot_be_adopted_stop_the_publisher(publisher_at: Open, ext
     with pytest.raises(LedgerTermsError, match="Open a new publisher"):
         second.publish(panel(4, first=2))
     assert len(charges(second)) == 2
-
-
-def test_opening_under_other_limits_than_the_recorded_ones_is_still_refused(publisher_at: Open) -> None:
-    publisher_at().change_plan(LOUD, from_tick=3, budget=0.2)
-    with pytest.raises(LedgerConflictError, match="limits"):
-        publisher_at()
-
-
-OTHER = """
-import sys
-from csdp.publisher import Skipped
-from publisher.rules import opened, plan, snapshot
-publisher = opened(sys.argv[1], plan=plan(epsilon_c=0.5), budget=0.6, on_refusal="skip")
-for tick in range(3):
-    publisher.push(snapshot(tick), time=tick)
-print("open", flush=True)
-sys.stdin.readline()
-for tick in range(3, 6):
-    found = publisher.push(snapshot(tick), time=tick)
-    print(found.why if isinstance(found, Skipped) else "released", flush=True)
-"""
-
-
-def test_two_processes(where: str) -> None:
-    """A process that has published before, and goes on after another one has lowered the budget."""
-    tests = str(Path(__file__).parents[1])
-    code = f"import sys; sys.path.insert(0, {tests!r})\n{OTHER}"
-    with subprocess.Popen(
-        [sys.executable, "-c", code, where], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdin is not None
-        assert other.stdout is not None
-        assert other.stdout.readline() == "open\n"
-        with opened(where, plan=LOUD, budget=0.6) as publisher:
-            publisher.change_plan(LOUD, from_tick=3, budget=0.2)
-        rest, _ = other.communicate("go\n", timeout=120)
-        assert other.returncode == 0
-        assert rest.split()[0] == "limit"
-    with Ledger.open(where) as ledger:
-        assert replay(ledger).ok
-
-
-def test_a_change_of_chain_under_an_open_publisher(publisher_at: Open) -> None:
-    first, second = publisher_at(), publisher_at()
-    first.publish(panel(3))
-    other = CoupledChain([[1.0]], [[0.9, 0.1], [0.2, 0.8]])
-    assert other != ONE
-    first.change_plan(Plan(other, LOUD.query, 1, 0.01), from_tick=3)
-    with pytest.raises(LedgerTermsError):
-        second.publish(panel(4, first=2))

@@ -1,4 +1,4 @@
-"""Any order of publishing, pushing, crashing, reopening and refusing keeps the budget and the record."""
+"""Any order of publishing, pushing, holding, committing, crashing and refusing keeps the budget and the record."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from csdp.accountant import Accountant
-from csdp.errors import BudgetExceeded
-from csdp.ledger import Ledger
+from csdp.errors import BudgetExceeded, LedgerConflictError
+from csdp.fran import Output
+from csdp.ledger import Ledger, Reserved
 from csdp.publisher import Publisher, Release, gate
+from csdp.publisher.release import record_output
 
 from publisher.rules import NAME, PAIR, charged_ticks, opened, outputs, panel, plan, same, snapshot  # isort: skip
 
@@ -32,6 +34,7 @@ class PublisherMachine(RuleBasedStateMachine):
         self.given: dict[int, tuple[float, ...]] = {}
         self.tick = 0
         self.charged: list[int] = []
+        self.held: list[Reserved] = []
 
     @initialize(ages=st.sampled_from(sorted(BUDGETS)), skip=st.booleans())
     def begin(self, ages: tuple[int, int], skip: bool) -> None:
@@ -87,6 +90,29 @@ class PublisherMachine(RuleBasedStateMachine):
                 self.refused(error)
         self.reopen()
 
+    @rule(count=st.integers(1, 3))
+    def hold(self, count: int) -> None:
+        """Ticks are charged, and their holder is slow to commit: nobody else draws them, and limits count them."""
+        ticks = [(self.tick + number, 0) for number in range(1, count + 1)]
+        self.tick += count
+        answers, error = self.publisher._reserve(self.publisher._rule.list_requests(ticks, None))
+        self.held += [one for one in answers if isinstance(one, Reserved)]
+        if error is not None:
+            self.refused(error)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        """What was held is committed late, in any order; twice is once, and another output is refused."""
+        some = data.draw(st.lists(st.sampled_from(self.held), unique_by=lambda one: one.seq, min_size=1))
+        output = Output((0.5,), (), (), stale=0, unsafe=False)
+        pairs = [(one, record_output(self.plan, one, output)) for one in some]
+        done = self.publisher.ledger.commit_many(pairs)
+        assert self.publisher.ledger.commit_many(pairs) == done
+        with pytest.raises(LedgerConflictError, match="another output"):
+            self.publisher.ledger.commit(some[0], {"values": [0.25]})
+        self.held = [one for one in self.held if one not in some]
+
     @rule(back=st.integers(0, 8))
     def ask_again(self, back: int) -> None:
         """An old stretch again, with other readings."""
@@ -127,11 +153,13 @@ class PublisherMachine(RuleBasedStateMachine):
             return
         with Ledger.open(self.file, create=False) as ledger:
             assert ledger.verify() == []
+            summary = ledger.summary(NAME)
             charged, published = charged_ticks(ledger), outputs(ledger)
         same(self.before, published)
         same(self.given, published)
         assert charged == sorted(set(charged))
         assert set(published) <= set(charged)
+        assert (summary.reserved, summary.committed) == (len(charged), len(published))
         assert charged[: len(self.charged)] == self.charged, "a charge was taken back"
         for tick in charged[len(self.charged) :]:
             self.state = self.accountant._add(self.state, tick, stale=False)

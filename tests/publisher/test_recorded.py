@@ -28,10 +28,3 @@ def test_a_refusal_does_not_hide_what_was_recorded(tmp_path, caplog):
         again = publisher.publish(panel)
     assert again.recorded == released > 0
     assert f"{released} of 7 ticks were recorded before" in caplog.text
-
-
-def test_a_tick_that_is_pushed_again_is_counted(tmp_path):
-    with csdp.Publisher(PLAN, dataset="ward-7", ledger=tmp_path / "ledger.db") as publisher:
-        publisher.push([0, 0], time=1)
-        first = publisher.push([0, 0], time=2)
-        assert (publisher.push([1, 1], time=2), publisher.recorded) == (first, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -256,22 +255,3 @@ def test_frequencies_never_show_more_than_the_exact_leakage():
         back = np.linalg.matrix_power(rows, age)
         shown = observed_leakage(1e9 * back[None], np.arange(m)[None, :, None] * 1.0, 1.5 / (m - 1), lag=1, level=None)
         assert shown[0] <= csdp.leakage(chain, "sum", ages=age, epsilon_c=1.5).epsilon + 1e-12
-
-
-def test_a_plan_file_of_a_stream_is_refused_with_its_line(rejected, tmp_path):
-    from csdp.errors import InputError
-    from csdp.planning.plan_file import PlanFile
-    from csdp.stream.from_spec import load_plan
-    from csdp.stream.spec import read_spec
-
-    PlanFile(csdp.Plan(rejected, "mean", 2, 0.5)).save(tmp_path / "plan.json")
-    text = (
-        '{}dataset = "d"\nledger = "l.db"\nplan = "plan.json"\nanyway = true\n[clock]\nstep = 1\n'
-        '[source]\nkind = "stdin"\n[sink]\nkind = "none"\n'
-    )
-    spec = Path(tmp_path / "stream.toml")
-    spec.write_text(text.format(""))
-    with pytest.raises(InputError, match=r"stream.toml:3: plan: MODEL REJECTED.*model_unchecked = true at the top"):
-        load_plan(read_spec(spec))
-    spec.write_text(text.format("model_unchecked = true\n"))
-    assert load_plan(read_spec(spec)).plan.verdict.status == "rejected"
