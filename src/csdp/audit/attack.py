@@ -71,7 +71,7 @@ def attack(
 
     Args:
         plan: the plan that was published.
-        outputs: one row (d,) for every successive tick, None or NaN where nothing was published. Readings
+        outputs: one row (d,) for every successive tick, None or NaN if nothing was published. Readings
             older than planned are not modelled.
         truth: state numbers (T, s), if they are known; needed for an informed attacker, who knows all presents but one.
         adversary: whether the attacker knows the other present states ("informed") or none ("uninformed").
@@ -152,7 +152,7 @@ class _Window:
         return np.asarray(belief.sum(axis=0)[..., None] * self._kernel)
 
     def density(self, row: Floats, tick: int) -> Floats:
-        """Density of an output given every window, up to a factor; 1 where nothing was published."""
+        """Density of an output given every window, up to a factor; 1 if nothing was published."""
         shape = (self._model.size,) * self.width
         if np.isnan(row).any():
             return np.ones(shape)
@@ -237,18 +237,18 @@ def _swing(posterior: Floats, prior: Floats) -> Floats:
 
 
 def _output_rows(plan: Plan, outputs: Any) -> Floats:
-    """Outputs (T, d), NaN where nothing was published."""
+    """Outputs (T, d), NaN if nothing was published."""
     width = len(plan.query.outputs)
     missing = np.full(width, np.nan)
     try:
         rows = [missing if row is None else np.atleast_1d(np.asarray(row, dtype=np.float64)) for row in outputs]
     except (TypeError, ValueError):
-        raise InputError("outputs: rows of numbers expected, None where nothing was published") from None
+        raise InputError("outputs: rows of numbers expected, None if nothing was published") from None
     if not rows or any(row.shape != (width,) for row in rows):
-        raise InputError(f"outputs: one row of {width} numbers for every tick expected, None where there was none")
+        raise InputError(f"outputs: one row of {width} numbers for every tick expected, None if there was none")
     table = np.array(rows)
     if np.isinf(table).any():
-        raise InputError("outputs: infinite numbers given; None or NaN where nothing was published")
+        raise InputError("outputs: infinite numbers given; None or NaN if nothing was published")
     return table
 
 

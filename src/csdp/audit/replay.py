@@ -24,7 +24,7 @@ TOLERANCE = 1e-6
 
 @dataclass(frozen=True)
 class Finding:
-    """Something wrong in a ledger; `recorded` and `recomputed` where it is a number."""
+    """Something wrong in a ledger; `recorded` and `recomputed` if it is a number."""
 
     dataset: str | None
     seq: int | None
@@ -109,7 +109,7 @@ def replay(
     Args:
         ledger: the ledger.
         dataset: one dataset only; by default all.
-        plans: plans to use where the ledger's own copy cannot be read back (custom queries); each must be recorded.
+        plans: plans to use if the ledger's own copy cannot be read back (custom queries); each must be recorded.
         chains: models that the plans are expected to use; each must be recorded.
         head: head hash of the dataset, noted earlier.
         progress: called with (text, done, total).

@@ -601,7 +601,7 @@ class Ledger:
 
 
 def _normalise_terms(terms: Terms) -> Terms:
-    """The terms as they come back from disk, where a tuple is a list; or an error where they cannot be recorded."""
+    """The terms as they come back from disk (a tuple is a list); or an error if they cannot be recorded."""
     try:
         json.loads(terms.plan_json)
     except (TypeError, ValueError):
@@ -700,7 +700,7 @@ def _recorded_refusal(name: str, request: Request, known: _EntryIndex, first: in
     if first is None or tick >= first:
         return None
     earlier = known.get(("refuse", tick, query))
-    if earlier is not None:  # a repeated run tells the same story as the first
+    if earlier is not None:  # a repeated run gives the same answer as the first
         payload = earlier.data()
         figures = {figure: payload[figure] for figure in _FIGURES}
         error = BudgetExceeded(payload["reason"], limit_name=payload["limit"], **figures)

@@ -29,7 +29,7 @@ class TickGrid(NamedTuple):
 
 @dataclass(frozen=True)
 class PrivacyLimits:
-    """What a dataset may spend; None where there is no limit. `csdp.Publisher` says what each one limits."""
+    """What a dataset may spend; None for no limit. `csdp.Publisher` says what each one limits."""
 
     budget: float | None = None
     event_limit: float | None = None
@@ -113,7 +113,7 @@ class EarlierPlans:
     """What releases under earlier plans still cost under the present one.
 
     Attributes: `releases` made; plain epsilon-DP of one record (`event`) and of all records of tied sequences
-    (`group`); what they tell of one slice under the present chain (`slice`) and under any model (`slice_any`); the
+    (`group`); what they reveal of one slice under the present chain (`slice`) and under any model (`slice_any`); the
     `newest` tick that they read; `overlap`, whether the present plan reads records that they read too.
     """
 
@@ -184,12 +184,12 @@ class DatasetState:
 
 @dataclass(frozen=True)
 class Charge:
-    """The figures of a charge, None where one was not recorded.
+    """The figures of a charge, None if one was not recorded.
 
     Attributes: leakage of the `present` at the tick; its `peak` while nothing more is published, which is compared with
-    the budget; plain epsilon-DP of one record (`event`); `lifetime` leakage of one record, where it is limited; noise
-    level `epsilon_c`, where the plan has a schedule; version of the `algorithm`; which sequences were read `late`, by
-    the steps of their delay, where that was counted one by one (`csdp.accountant.Lateness`).
+    the budget; plain epsilon-DP of one record (`event`); `lifetime` leakage of one record, if it is limited; noise
+    level `epsilon_c`, if the plan has a schedule; version of the `algorithm`; which sequences were read `late`, by
+    the steps of their delay, if that was counted one by one (`csdp.accountant.Lateness`).
     """
 
     present: float
@@ -214,7 +214,7 @@ class Charge:
 class Request:
     """One wish to publish: a tick and a query key; `detail` reaches `admit` and is never stored.
 
-    `terms` are set by the ledger, inside the transaction: those recorded at that moment, whoever changed them last.
+    `terms` are set by the ledger, inside the transaction: those recorded at that moment.
     """
 
     tick: int
@@ -347,7 +347,7 @@ class LedgerSummary:
 
 @dataclass(frozen=True)
 class LedgerProblem:
-    """Something `verify` found; `dataset` and `seq` are None where the problem is not in one entry."""
+    """Something `verify` found; `dataset` and `seq` are None if the problem is not in one entry."""
 
     dataset: str | None
     seq: int | None

@@ -122,7 +122,7 @@ class Database:
 
     @contextlib.contextmanager
     def _writer(self) -> Iterator[sa.Connection]:
-        """The connection to write on: that which holds the lock, where one is held on a server."""
+        """The connection to write on: the one that holds the lock, if one is held on a server."""
         if not isinstance(self._lock, SessionLock):
             with self.engine.connect() as plain:
                 yield plain
@@ -342,7 +342,7 @@ def parse_place(where: str | Path) -> Path | sa.URL:
 
 
 def open_file(path: Path, *, create: bool, read_only: bool, timeout: float) -> Database:
-    """Open the file, creating it (mode 0600, all or nothing) where that is allowed."""
+    """Open the file, creating it (mode 0600, all or nothing) if that is allowed."""
     path = path.absolute()  # later connections must not follow a change of directory
     label = f"the ledger {path.name!r}"
     if not path.parent.is_dir():
@@ -363,7 +363,7 @@ def open_file(path: Path, *, create: bool, read_only: bool, timeout: float) -> D
 
 
 def _recognise(path: Path, label: str) -> None:
-    """Look at the header by ourselves: SQLite would write beside a foreign file merely by opening it."""
+    """Look at the header before SQLite does: it would write beside a foreign file merely by opening it."""
     if not path.exists():
         raise LedgerError(f"{label} does not exist")
     if not path.is_file():
@@ -391,7 +391,9 @@ def _recognise(path: Path, label: str) -> None:
 def _sqlite_engine(path: Path, *, timeout: float, read_only: bool) -> sa.Engine:
     mode = "mode=ro" if read_only else "mode=rw"  # never create: only `_create_file` may
     if read_only and not os.access(path.parent, os.W_OK) and not _size(path, "-wal"):
-        mode = "mode=ro&immutable=1"  # SQLite cannot make its lock file here, and no log shows that somebody writes
+        mode = (
+            "mode=ro&immutable=1"  # SQLite cannot make its lock file here, and no log shows that another process writes
+        )
 
     def connect() -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -473,7 +475,7 @@ def _size(path: Path, suffix: str) -> int:
 
 
 def open_url(url: sa.URL, *, create: bool, read_only: bool, timeout: float) -> Database:
-    """Connect, creating the tables (all or nothing) where that is allowed."""
+    """Connect, creating the tables (all or nothing) if that is allowed."""
     # Not url.render_as_string(): a password may also hide among the options.
     label = f"the ledger in postgresql database {url.database!r} at {url.host or 'the local socket'}"
     database = Database(_postgresql_engine(url, timeout), label=label, timeout=timeout, read_only=read_only)

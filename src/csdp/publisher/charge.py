@@ -41,7 +41,7 @@ LIMITED = {
 
 
 def check_limits(limits: PrivacyLimits) -> PrivacyLimits:
-    """Limits as positive numbers, None where there is none."""
+    """Limits as positive numbers, None for no limit."""
     checked: dict[str, float | None] = {}
     for name, value in vars(limits).items():
         checked[name] = None if value is None else float(value)
@@ -70,7 +70,7 @@ class DatasetAccount:
         self._newest: tuple[dict[str, Any], State] | None = None  # a state that was not read back, with its record
 
     def check_terms(self, terms: Terms) -> PrivacyLimits:
-        """The limits that bind now: those on record, whoever changed them, and whenever this was opened.
+        """The limits that bind now: those on record, even if they were changed since this was opened.
 
         Another plan or grid makes other releases of the same ticks, so it cannot be adopted: LedgerTermsError. The same
         for recorded limits that this version does not know.

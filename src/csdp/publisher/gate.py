@@ -77,19 +77,19 @@ def in_turn(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[C
 class Publisher:
     """Publishes one dataset under one plan, never above its limits.
 
-    The limits that bind are those on record at the moment of each release: where another process (or another publisher
-    here) changes them, they hold at once. Where it changes the plan or the grid, this publisher charges nothing more
-    and raises LedgerTermsError; what it has reserved before may still be committed.
+    The limits that bind are those on record at the moment of each release: if another process (or another publisher
+    here) changes them, they hold at once. If it changes the plan or the grid, this publisher charges nothing more and
+    raises LedgerTermsError; what it has reserved before may still be committed.
 
     Args:
-        plan: what is published; its bound must be sound.
+        plan: what is published.
         dataset: name in the ledger.
         ledger: a path or URL (SQLite, PostgreSQL), or an open Ledger.
         budget: ceiling for the leakage of the present at every moment; it recovers while nothing is published.
         event_limit: limit for the plain epsilon-DP of one record.
         lifetime_limit: limit for what all releases reveal of one record.
-        time_step: time from one tick to the next, where times are not ticks; recorded, so that a later run with
-            another one, which would misjudge how fast the past fades, is refused.
+        time_step: time from one tick to the next, if times are not ticks; recorded, so that a later run with another
+            one, which would misjudge how fast the past fades, is refused.
         time_origin: where tick 0 begins; recorded likewise.
         times: "wall": ticks are times of the wall clock, and none is published before the clock has passed its end.
             "data": they are what the data say, as in a replay. None: the caller counts them and answers for their age
@@ -214,12 +214,12 @@ class Publisher:
     def push(self, snapshot: npt.ArrayLike, *, time: int) -> Release | Skipped:
         """Take in the snapshot of one tick and publish what has aged enough.
 
-        A snapshot holds state numbers, -1 where missing; or the readings that the plan publishes, NaN or None where
-        missing: a list in the order of the chain's sequences, or a mapping, or a pandas Series with names.
+        A snapshot holds state numbers, -1 if missing, or the readings that the plan publishes, NaN or None if missing:
+        a list in the order of the chain's sequences, a mapping, or a pandas Series with names.
 
         Ticks between the last one and this one count as missing. A tick that was published before returns its recorded
         output: nothing is drawn or charged. The newest tick may be pushed again after an error; its first snapshot
-        counts. Threads that push at once have their turns one after the other.
+        counts. Threads that push at once wait for each other.
 
         Unless times="wall" says that ticks are times of a clock, the caller who pushes tick T promises that every
         reading of tick T - age is at least `age` ticks old by now: one that is newer leaks more than is certified.
@@ -387,7 +387,7 @@ class Publisher:
     def _reserve(
         self, requests: Sequence[Request]
     ) -> tuple[list[Reserved | Published | Skipped], BudgetExceeded | None]:
-        """Charge some ticks: what came of each, and the refusal that ended them where refusals raise.
+        """Charge some ticks: what came of each, and the refusal that ended them if refusals raise.
 
         What was granted before a refusal is charged, and still to be released.
         """
@@ -447,12 +447,12 @@ class Publisher:
         model_unchecked: bool = False,
         estimator: Estimator | None = None,
     ) -> Publisher:
-        """Continue the dataset under another plan, chain or limits from a tick on: an explicit act, recorded for ever.
+        """Continue the dataset under another plan, chain or limits from a tick on: an explicit and permanent act.
 
         A limit that is not given stays as it is recorded; infinity lifts it. Estimates of the new plan use earlier
         releases of the same query too, with the age and the noise that they had. `model_unchecked` as for `Publisher`.
 
-        Rule: the old history counts at most what it told between any two snapshots (under any model if the chain
+        Rule: the old history counts at most what it revealed between any two snapshots (under any model if the chain
         changes), placed at the newest reading it touched, and shrinks under the new chain from there. Records that both
         plans read count under both.
         """

@@ -41,7 +41,7 @@ class Release:
     about: Literal["now", "then"] = "now"
     no_data: float | None = None
     model: str | None = None
-    count: int | None = None  #: sequences that were read, where readings are published: the divisor of a mean
+    count: int | None = None  #: sequences that were read, if readings are published: the divisor of a mean
 
     @classmethod
     def of(cls, published: Published) -> Release:

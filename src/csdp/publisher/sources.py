@@ -26,8 +26,8 @@ CHUNK_VALUES = 1_000_000
 class AgedSource(Protocol):
     """Where aged answers come from: an in-memory panel, a stream, or a table engine.
 
-    `availability` tells which ticks could be released and how stale they are, from which readings are missing alone;
-    only for ticks that the ledger has granted are `answers` asked.
+    `availability` says which ticks could be released and how stale they are, from which readings are missing alone;
+    `answers` are asked only for ticks that the ledger has granted.
     """
 
     def availability(self, plan: Plan) -> Iterable[tuple[int, int, str]]:
@@ -41,7 +41,7 @@ class AgedSource(Protocol):
 class CountingSource(AgedSource, Protocol):
     """A source of aged readings: it also says how many sequences each tick rests on, which divides a mean.
 
-    Needed where a plan publishes readings. Which readings are missing is public, so it is asked before anything is
+    Needed if a plan publishes readings. Which readings are missing is public, so it is asked before anything is
     charged.
     """
 
@@ -124,7 +124,7 @@ def _readings_of(panel: Panel, plan: Plan) -> Floats:
 
 
 def chunk_size(plan: Plan) -> int:
-    """How many ticks go together: fewer where a release is wide, so that memory stays bounded."""
+    """How many ticks go together: fewer if a release is wide, so that memory stays bounded."""
     return max(1, min(CHUNK, CHUNK_VALUES // len(plan.query.outputs)))
 
 
@@ -139,7 +139,7 @@ def draw_outputs(
 ) -> list[fran.Output]:
     """Outputs of granted ticks, in that order. Only called after the ledger was charged.
 
-    `stale`: tick -> staleness. `counts`: tick -> sequences read, where readings are published.
+    `stale`: tick -> staleness. `counts`: tick -> sequences read, if readings are published.
     """
     if not ticks:
         return []
@@ -193,7 +193,7 @@ def check_answers(plan: Plan, ticks: Sequence[int], answers: Any, *, counts: Map
 
 
 def _check_lattice(plan: Plan, ticks: int, answers: Any) -> Floats:
-    """Refuse what lies between the steps: noise moves by whole ones, so it would not hide where an answer lies."""
+    """Refuse what lies between the steps: noise moves by whole steps, so it would not hide such an answer."""
     table = np.asarray(answers, dtype=np.float64)
     offset = plan.query.offset
     steps = np.rint((table - offset) / plan.step)
@@ -217,7 +217,7 @@ def published_bounds(plan: Plan) -> tuple[Floats, Floats]:
 
 
 def true_answers(plan: Plan, panel: Panel) -> Floats:
-    """The present answer at every tick of a panel (T, d), without noise; NaN where it is not known.
+    """The present answer at every tick of a panel (T, d), without noise; NaN if it is not known.
 
     For readings that are public, or to measure an error: nothing here is published.
     """

@@ -201,8 +201,8 @@ def describe_guarantee(account: DatasetAccount, times: Iterable[str]) -> dict[st
 class Outlook:
     """What the limits allow from now on: the first tick that may be published, and how many in a row from there on.
 
-    Attributes: `tick`, None where no later tick that was looked at would be admitted; `rests`, the ticks before it that
-    would be refused; `ticks` in a row, None without end; `more`: that many were looked at, and there may be more;
+    Attributes: `tick`, None if no later tick that was looked at would be admitted; `rests`, the ticks before it that
+    would be refused; `ticks` in a row, None for any number; `more`: that many were looked at, and there may be more;
     `limited_by`: the limit that refuses the next tick, or ends them.
     """
 
@@ -217,7 +217,7 @@ class Outlook:
         """In a sentence or two.
 
         >>> Outlook(12, None).words
-        'The limits allow a number at every step, without end.'
+        'The limits allow a number at every step.'
         >>> Outlook(15, 1, rests=3, limited_by="budget").words
         'Publishing rests for 3 steps and resumes at step 15. From then on the limits allow 1 number in a row.'
         """
@@ -226,7 +226,7 @@ class Outlook:
                 f"The limits allow no more numbers: a release would bring {LIMITED[self.limited_by]} above its limit."
             )
         if self.ticks is None:
-            then = "a number at every step, without end"
+            then = "a number at every step"
         else:
             then = f"{'at least ' * self.more}{self.ticks} number{'s' * (self.ticks != 1)} in a row"
         if not self.rests:
@@ -235,7 +235,7 @@ class Outlook:
         return f"Publishing rests for {pause} and resumes at step {self.tick}. From then on the limits allow {then}."
 
     def continued(self, before: int | None, charged: int | None, newest: int | None) -> Outlook | None:
-        """The same outlook some ticks later, without computing it anew; None where it must be.
+        """The same outlook some ticks later, without computing it anew; None if it must be.
 
         Args:
             before: the newest charged tick when it was computed.
@@ -292,9 +292,9 @@ def look_ahead(standing: Standing, newest: int | None) -> Outlook:
 
 
 def _count_in_a_row(accountant: Accountant, state: State, first: int, budget: float) -> int | None:
-    """Releases at consecutive ticks that keep a budget, up to `_AHEAD`; None where no number of them passes it.
+    """Releases at consecutive ticks that keep a budget, up to `_AHEAD`; None if no number of them passes it.
 
-    Accounting is monotone: a state below one that a further release does not raise stays below it for ever.
+    Accounting is monotone: a state below one that a further release does not raise stays below it.
     """
     rest = accountant.long_run() if accountant.ceiling() <= budget else None
     for count in range(_AHEAD):
@@ -314,7 +314,7 @@ def _is_below(one: State, other: State) -> bool:
 
 
 def _lifetime_left(account: DatasetAccount, state: DatasetState, limit: float | None) -> int | None:
-    """Releases that a lifetime limit still allows, up to `_MANY`; None without end."""
+    """Releases that a lifetime limit still allows, up to `_MANY`; None for any number."""
     if limit is None:
         return None
 
@@ -323,7 +323,7 @@ def _lifetime_left(account: DatasetAccount, state: DatasetState, limit: float | 
 
     low, high = 0, 1
     while cost(high) <= limit:
-        if high > _MANY:  # the bound for any number of releases is used where it is within the limit
+        if high > _MANY:  # the bound for any number of releases is used if it is within the limit
             return None if cost(1) == cost(high) else _MANY
         low, high = high, 2 * high
     while high - low > 1:

@@ -40,7 +40,7 @@ class TimedReadings(Protocol):
 
     @property
     def step(self) -> int:
-        """Time from one tick to the next, in seconds where times are timestamps."""
+        """Time from one tick to the next, in seconds if times are timestamps."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TickTimes:
 
     def __post_init__(self) -> None:
         if self.times not in {None, "wall", "data"}:
-            raise InputError(f"times: {self.times!r} given; 'wall', 'data', or None where the caller counts ticks")
+            raise InputError(f"times: {self.times!r} given; 'wall', 'data', or None if the caller counts ticks")
         if self.times == "wall" and self.grid.step is None:
             raise InputError("times: 'wall' given without time_step; say how many seconds a tick has")
 
@@ -63,7 +63,7 @@ class TickTimes:
         return self.times or "ticks"
 
     def newest_ended(self) -> int | None:
-        """The last tick whose end the wall clock has passed; None where ticks are not times of it."""
+        """The last tick whose end the wall clock has passed; None if ticks are not times of it."""
         if self.times != "wall":
             return None
         step, origin = self.grid
@@ -92,7 +92,7 @@ class TickTimes:
             _check_step(plan, self.grid.step, "time_step")
 
     def check_source(self, source: object, plan: Plan, *, begun: bool) -> None:
-        """Refuse timestamps on another grid, and those from the future where `times` does not say what they are.
+        """Refuse timestamps on another grid, and those from the future unless `times` says what they are.
 
         A dataset that has `begun` without a step goes on without one.
         """
@@ -107,7 +107,7 @@ class TickTimes:
         if (ends > self.wall.now()).any():
             raise InputError(
                 "source: its newest timestamps lie beyond the wall clock; give times='wall' to leave these ticks out, "
-                "or times='data' where times are simulated, which is recorded and said in every certificate"
+                "or times='data' if times are simulated, which is recorded and said in every certificate"
             )
 
     def _check_grid(self, source: TimedReadings, ticks: Ints | None, plan: Plan, *, begun: bool) -> None:
