@@ -23,8 +23,8 @@ from csdp.report.page import percent
 ROOT = Path(__file__).parents[1]
 PICTURE = ROOT / "docs" / "assets" / "demo.png"
 SUMMARY = Path(__file__).with_suffix(".json")
-#: Pages with the caption.
-PAGES = (ROOT / "README.md", ROOT / "docs" / "index.md")
+#: The page with the caption.
+PAGE = ROOT / "README.md"
 _CAPTION = re.compile(r"^\*`make demo`: .*?\*$", re.MULTILINE | re.DOTALL)
 
 
@@ -59,9 +59,7 @@ def main() -> None:
         summary = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
         save_figure(draw_flights(result.study)["private"], PICTURE)  # of public data: nobody's secret
     SUMMARY.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    for page in PAGES:
-        text = _CAPTION.sub(lambda _: caption(summary), page.read_text(encoding="utf-8"))
-        page.write_text(text, encoding="utf-8")
+    PAGE.write_text(_CAPTION.sub(lambda _: caption(summary), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
