@@ -314,8 +314,8 @@ LESSONS = (
         "guarantee",
         lessons.guarantee,
         _guarantee,
-        "A timeline of two wards. What all releases reveal about the state at a tick is least for the present and grows for "
-        "ticks that have been read.",
+        "A timeline of two wards. What all releases reveal about the state at a tick is least for the present and "
+        "grows for ticks that have been read.",
     ),
     Lesson(
         "leakage-by-age",

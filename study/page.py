@@ -25,8 +25,8 @@ CHAPTERS = (
 
 _HEAD = """# Reproduction
 
-Every figure, number and claim of the paper, recomputed by `make reproduce`, which also draws the figures and answers what
-the paper leaves open (`study-out/beyond.md`). A test writes this page again and compares.
+Every figure, number and claim of the paper, recomputed by `make reproduce`, which also draws the figures and
+answers what the paper leaves open (`study-out/beyond.md`). A test writes this page again and compares.
 
 - **paper**: its number, or what it says. Claims are in our words.
 - **its formula gives**: what comes out when the printed formula is evaluated in the stated set-up (two binary

@@ -1,26 +1,29 @@
 """All methods with a release at every tick without end, at one certified leakage of the present.
 
-Formal guarantee behind the common certificate: if changing the snapshot of one tick from z to z', all others fixed,
-changes the log-probability of everything published by at most `epsilon |f(z) - f(z')| / Delta_f`, then all of it reveals
-no more about the present than noise of level epsilon on every fresh answer does, by the accountant. Trees, correlated
-noise, transforms and PeGaSus with event-level epsilon have this property.
+Formal guarantee behind the common certificate: if changing the snapshot of one tick from z to z', all others
+fixed, changes the log-probability of everything published by at most `epsilon |f(z) - f(z')| / Delta_f`, then
+all of it reveals no more about the present than noise of level epsilon on every fresh answer does, by the
+accountant. Trees, correlated noise, transforms and PeGaSus with event-level epsilon have this property.
 
-Proof: let G(x_1, ..., x_t) be the probability of the outputs, and h_t(x) its mean over pasts given x_t = x. With phi_x(w)
-the mean of G over x_1, ..., x_(t-2) given x_(t-1) = w, at x_t = x, and R the backward kernel, h_t(x) = sum_w R[x, w]
-phi_x(w) and phi_x <= e^(epsilon |f(x) - f(x')| / Delta_f) phi_x'. For fixed x' the function phi_x' belongs to a G of
-t - 1 ticks with the same property, so by induction phi_x'(w) <= e^(b(w, w')) phi_x'(w') with the accountant's state b of
-the tick before. One step of the accountant therefore bounds h_t(x) / h_t(x').
+Proof: let G(x_1, ..., x_t) be the probability of the outputs, and h_t(x) its mean over pasts given x_t = x.
+With phi_x(w) the mean of G over x_1, ..., x_(t-2) given x_(t-1) = w, at x_t = x, and R the backward kernel,
+h_t(x) = sum_w R[x, w] phi_x(w) and phi_x <= e^(epsilon |f(x) - f(x')| / Delta_f) phi_x'. For fixed x' the
+function phi_x' belongs to a G of t - 1 ticks with the same property, so by induction phi_x'(w) <= e^(b(w,
+w')) phi_x'(w') with the accountant's state b of the tick before. One step of the accountant therefore bounds
+h_t(x) / h_t(x').
 
-Gradual expiration has losses that grow with age. Every running total S_t of a window is published with the noise of all
-dyadic intervals that contain t, that of an interval of 2^l ticks with the rate r_l. Changing the answer of tick j by 1
-moves all totals from j on. Take any path of intervals, end to end (forwards, or backwards with the sign turned), from the
-start of tick j to a place after tick t: moving their noise by as much undoes the change in every output until t and
-touches none before j. So what was published until t changes its log-probability by at most the sum of the rates on the
-path, and the cheapest path counts. The largest over j is a loss g(d) that grows with the age d = t - j of a record. In the
-induction a snapshot of age d then costs g(d) |f(z) - f(z')| / Delta_f: the accountant comes to rest at the last loss, and
-is followed through the newest ticks with the losses that they have had so far.
+Gradual expiration has losses that grow with age. Every running total S_t of a window is published with the
+noise of all dyadic intervals that contain t, that of an interval of 2^l ticks with the rate r_l. Changing the
+answer of tick j by 1 moves all totals from j on. Take any path of intervals, end to end (forwards, or
+backwards with the sign turned), from the start of tick j to a place after tick t: moving their noise by as
+much undoes the change in every output until t and touches none before j. So what was published until t
+changes its log-probability by at most the sum of the rates on the path, and the cheapest path counts. The
+largest over j is a loss g(d) that grows with the age d = t - j of a record. In the induction a snapshot of
+age d then costs g(d) |f(z) - f(z')| / Delta_f: the accountant comes to rest at the last loss, and is followed
+through the newest ticks with the losses that they have had so far.
 
-Errors are those of the best linear estimate from everything published in this window of ticks and the two before.
+Errors are those of the best linear estimate from everything published in this window of ticks and the two
+before.
 """
 
 from __future__ import annotations
