@@ -65,23 +65,3 @@ def plain_log_likelihood(chain, states) -> float:
                 continue
             total += np.log(sum(coupling[j, k] * moves[j, k][now[k], after[j]] for k in sources))
     return float(total)
-
-
-def plain_em(states, m, smoothing, iterations):
-    """Joint EM for all-to-all coupling, written out; kernel rows as a function of snapshots."""
-    ticks, s = states.shape
-    out = []
-    for j in range(s):
-        share = np.full(s, 1.0 / s)
-        moves = np.random.default_rng(j).dirichlet(np.ones(m), (s, m))
-        for _ in range(iterations):
-            expected = np.full((s, m, m), smoothing / s)
-            for t in range(ticks - 1):
-                b = states[t + 1, j]
-                parts = np.array([share[k] * moves[k, states[t, k], b] for k in range(s)])
-                for k in range(s):
-                    expected[k, states[t, k], b] += parts[k] / parts.sum()
-            share = expected.sum(axis=(1, 2)) / expected.sum()
-            moves = expected / expected.sum(axis=2, keepdims=True)
-        out.append((share, moves))
-    return CoupledChain(np.array([share for share, _ in out]), np.array([moves for _, moves in out]))

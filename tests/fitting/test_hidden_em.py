@@ -147,16 +147,6 @@ def test_an_environment_without_steps_is_the_common_chain():
     assert fitted.converged
 
 
-def test_groups_tell_snapshots_apart():
-    random = np.random.default_rng(10)
-    features = np.concatenate([random.normal(c, 0.1, (50, 4)) for c in (-3.0, 0.0, 3.0)])
-    labels = em.cluster(features, 3, random).reshape(3, 50)
-    assert (labels == labels[:, :1]).all()
-    assert len(set(labels[:, 0].tolist())) == 3
-    same = em.cluster(np.zeros((5, 2)), 2, random)  # all rows alike
-    assert same.shape == (5,)
-
-
 def test_threads_change_nothing(monkeypatch):
     chain = hidden_chain(11, 6, 2, 2)
     sample, graph = read_sample(chain.simulate(50, seed=11), states=2), join_graphs(chain.environments)
@@ -184,12 +174,3 @@ def test_a_hidden_fit_does_not_stop_on_a_plateau(seed, monkeypatch):
         monkeypatch.setattr(em, "STARTS", 1)
         stopped = em.fit_hidden(sample, graph, 2, **settings, effort=Effort(tolerance=1e-5))
         assert stopped.log_likelihood < fitted.log_likelihood - 50.0
-
-
-def test_averages_are_those_of_the_neighbours():
-    features = np.random.default_rng(12).normal(size=(9, 2))
-    assert em.average_steps(features, 1) == pytest.approx(features)
-    means = em.average_steps(features, 4)
-    assert means[4] == pytest.approx(features[3:7].mean(axis=0))
-    assert means[0] == pytest.approx(features[:3].mean(axis=0))
-    assert em.average_steps(features, 99)[4] == pytest.approx(features.mean(axis=0))

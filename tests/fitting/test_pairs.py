@@ -10,7 +10,6 @@ from csdp.errors import InputError
 from csdp.fitting.checks import TOGETHER_COLUMNS
 from csdp.fitting.graph import (
     complete_graph,
-    graph_of_pairs,
     mutual_information,
     pair_counts,
     read_neighbours,
@@ -58,17 +57,6 @@ def test_screening_keeps_the_strongest():
         assert (j - 1) % 30 in graph.of(j)
 
 
-def test_screening_by_blocks_is_the_same(monkeypatch):
-    states = ring(20, 500, 2)
-    states[5:9, 3] = -1
-    sample = read_sample(states, states=2)
-    graph = screen_neighbours(sample, 3, lambda *_: None)
-    scores = mutual_information(pair_counts(sample, complete_graph(20))).reshape(20, 20)
-    for j in range(20):
-        worst_in = min(scores[j, k] for k in graph.of(j) if k != j)
-        assert all(scores[j, k] <= worst_in + 1e-12 for k in range(20) if k not in graph.of(j))
-
-
 def test_the_default_degree():
     few = csdp.fit(ring(8, 200, 3), public=True, ensemble=0)
     assert (few.edges, few.fitted.screened, few.fitted.neighbours) == (64, False, 7)
@@ -94,11 +82,6 @@ def test_wrong_neighbours_are_refused(wrong):
 def test_all_of_too_many_is_refused():
     with pytest.raises(InputError, match="Give a number"):
         complete_graph(3000)
-
-
-def test_a_given_graph_is_sorted_and_whole():
-    graph = graph_of_pairs([[2, 0], [0, 2], [2, 0]], 3)
-    assert [graph.of(j).tolist() for j in range(3)] == [[0, 2], [1], [0, 2]]
 
 
 @pytest.mark.parametrize("s", [400, pytest.param(10_000, marks=pytest.mark.slow)])

@@ -72,13 +72,6 @@ def test_movement_together_is_found_and_joint_is_offered():
     assert joint.gain > found.gain + 0.1
 
 
-def test_movement_together_of_too_many_for_joint():
-    states = shocked(1500, 12, 2)
-    found = quality(fitted(states), states)
-    assert not found.together.passed
-    assert "fewer sequences or states" in found.verdict
-
-
 def test_a_longer_memory_is_found():
     states = second_order(3000, 1)
     found = quality(fitted(states), states)
@@ -94,23 +87,6 @@ def test_a_change_in_the_middle_is_found():
     assert not found.homogeneity.passed
     assert "second half moves differently" in found.verdict
     assert "one sequence" in found.verdict
-
-
-def test_independent_sequences_gain_nothing():
-    true = csdp.CoupledChain(np.eye(3), [[0.8, 0.2], [0.2, 0.8]])
-    states = true.simulate(3000, seed=3)
-    found = quality(fitted(states), states)
-    assert abs(found.gain) < 4 * found.gain_error
-    assert "no better than independent" in found.verdict or "independent chains do better" in found.verdict
-
-
-def test_a_wrong_chain_by_hand_is_said_to_be_wrong():
-    true = csdp.CoupledChain(np.eye(2), [[0.9, 0.1], [0.1, 0.9]])
-    wrong = csdp.CoupledChain([[0.5, 0.5], [0.5, 0.5]], [[0.5, 0.5], [0.5, 0.5]])
-    found = quality(wrong, true.simulate(2000, seed=4))
-    assert not found.refitted
-    assert not found.explains
-    assert "does NOT explain" in found.verdict
 
 
 def test_impossible_data_is_said_to_be_so():

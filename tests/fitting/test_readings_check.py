@@ -78,13 +78,6 @@ def test_it_is_caught_where_the_readings_are_public():
         csdp.Plan(again, csdp.Mean(of=RANGE), 3, 1.0, readings_check="passed")
 
 
-def test_a_family_is_caught_too():
-    chain = csdp.fit(thresholded(ticks=1500), public=True, ensemble=3)
-    for model in (chain, chain.family):
-        with pytest.raises(InputError, match="finer states"):
-            csdp.Plan(model, csdp.Mean(of=RANGE), 3, 1.0)
-
-
 def test_readings_of_a_chain_pass():
     panel = by_state()
     assert check_readings(panel).verdict == "passed"

@@ -65,23 +65,15 @@ class Prediction:
             axes = tuple(i + 1 for i in range(self.chain.sequences) if i != target)
             law = rows.reshape((-1,) + (m,) * self.chain.sequences).sum(axis=axes)
             return law, complete & (following >= 0)
-        edges = np.flatnonzero(self.chain.edge_targets == target) if self.chain.edges < 4096 else self._edges_of(target)
+        starts = self.chain.edge_starts
         table, which = self.chain.transition_table
         law = np.zeros((following.size, m))
         known = following >= 0
-        for e in edges.tolist():
+        for e in range(int(starts[target]), int(starts[target + 1])):
             column = self._present[:, self.chain.edge_sources[e]]
             known &= column >= 0
             law += self.chain.edge_weights[e] * table[which[e]][np.maximum(column, 0)]
         return law, known
-
-    @cached_property
-    def _starts(self) -> Indices:
-        assert isinstance(self.chain, CoupledChain)
-        return np.searchsorted(self.chain.edge_targets, np.arange(self.chain.sequences + 1))
-
-    def _edges_of(self, target: int) -> Indices:
-        return np.arange(self._starts[target], self._starts[target + 1])
 
     def scores(self, target: int) -> tuple[Floats, Bools]:
         """Log-probability of the next state of a target at every step (0 if unknown)."""
