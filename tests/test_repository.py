@@ -221,6 +221,17 @@ def test_no_field_of_a_record_can_be_set(room):
                 setattr(blank, field.name, None)
 
 
+def test_paths_of_mutation_testing_and_of_coverage_exist():
+    import mutation
+
+    for room, tests in mutation.ROOMS.items():
+        assert isinstance(tests, tuple)
+        assert all((ROOT / path).exists() for path in (f"src/csdp/{room}", *(f"tests/{name}" for name in tests)))
+    covering = re.search(r"^COVERING := (.*?[^\\])$", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    for folder, names in re.findall(r"addprefix ([\w/]+),([^)]*)\)", covering[1]):
+        assert all((ROOT / folder / name).exists() for name in names.replace("\\", " ").split()), folder
+
+
 def test_no_test_can_pass_by_returning_early_or_by_catching_its_own_assertion():
     """A test that returns early is a skip, and one that catches AssertionError cannot fail."""
     weak = []

@@ -62,32 +62,6 @@ def test_one_release_has_the_known_leakage(row: str) -> None:
     assert told == pytest.approx(expected[0], rel=RTOL)
 
 
-def test_histories_have_the_known_leakage() -> None:
-    def after(found: World, age: int, rate: float, table: np.ndarray, releases: int) -> list[float]:
-        return [
-            found.told([Output((r - age,) * found.s, table, rate) for r in range(n)], n - 1, "informed")
-            for n in range(1, releases + 1)
-        ]
-
-    one = after(world(ONE, binary(0.3, 0.3)), 1, 0.5, np.array([[0.0], [1.0]]), 6)
-    assert one == pytest.approx([0.1966, 0.2695, 0.2956, 0.3048, 0.3080, 0.3091], abs=5e-5)
-    two = after(world(pair(0.75), binary(0.3, 0.3)), 1, 1.0, MEAN, 4)
-    assert two == pytest.approx([0.2038, 0.2829, 0.3110, 0.3206], abs=5e-5)
-    skewed = after(world(pair(0.6), binary(0.01, 0.3)), 2, 4.0, MEAN, 4)
-    assert skewed == pytest.approx([1.7738, 3.0418, 3.1944, 3.2041], abs=5e-5)
-
-
-def test_the_worst_output_may_be_one_that_no_snapshot_has() -> None:
-    chain = world(ONE, np.array([[0.2, 0.4, 0.4], [0.6, 0.2, 0.2], [0.05, 0.05, 0.9]]))
-    assert chain.told([Output((-1,), np.eye(3), 0.5)], 0, "informed") == pytest.approx(0.642244839, rel=RTOL)
-
-
-def test_readings_that_are_late_tell_more() -> None:
-    slow = world(pair(0.75), binary(0.01, 0.01))
-    told = [slow.told([Output(reads, MEAN, 2.0)], 0, "informed") for reads in ((-1, -1), (-1, -2))]
-    assert told == pytest.approx([1.1535, 1.3053], abs=5e-5)
-
-
 def test_what_all_releases_tell_of_one_record_comes_near_its_limit() -> None:
     """One chain, change .3, epsilon 1: temporal privacy leakage 2.0522 in the long run."""
     chain = world(ONE, binary(0.3, 0.3))

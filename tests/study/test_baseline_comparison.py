@@ -16,16 +16,11 @@ PAIR = [[0.75, 0.25], [0.25, 0.75]]
 PAPER = csdp.CoupledChain(PAIR, [[0.7, 0.3], [0.3, 0.7]])
 SKEWED = csdp.CoupledChain(PAIR, [[0.99, 0.01], [0.3, 0.7]])
 SYMMETRIC = csdp.CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
-SLOW = csdp.CoupledChain([[1.0]], [[0.95, 0.05], [0.05, 0.95]])
-T3 = csdp.CoupledChain([[0.6, 0.4], [0.3, 0.7]], [[0.8, 0.15, 0.05], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
 SETTINGS = {"max_age": 15, "length": 12}
 CASES = {
     "paper": (PAPER, {"budget": 0.2}),
     "skewed": (SKEWED, {"budget": 0.5}),
-    "three states": (T3, {"budget": 0.6}),
-    "slow": (SLOW, {"budget": 0.5}),
     "paper, by error": (PAPER, {"max_mse": 0.12}),
-    "skewed, by error": (SKEWED, {"max_mse": 0.0185}),
 }
 
 

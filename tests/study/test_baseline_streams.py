@@ -87,7 +87,7 @@ def random_mechanism(rng, size, ticks):
 
 
 @pytest.mark.parametrize("name", CHAINS)
-@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("window", [1, 3])
 def test_any_mechanism_is_within_the_bound(name, window):
     """Also those that look at all ticks at once."""
     chain, ticks = CHAINS[name], 5 if CHAINS[name].size == 2 else 4
@@ -148,9 +148,7 @@ def window_likelihood(scheme, chain, epsilon, window, ticks, grid):
 
 
 @pytest.mark.parametrize("made", [baselines.WindowDistribution, baselines.WindowAbsorption], ids=["bd", "ba"])
-@pytest.mark.parametrize(
-    ("chain", "window", "ticks"), [(SYMMETRIC, 2, 4), (SKEWED, 3, 4), (SLOW, 1, 4), (SLOW, 2, 4), (SLOW_PAIR, 2, 3)]
-)
+@pytest.mark.parametrize(("chain", "window", "ticks"), [(SKEWED, 3, 4), (SLOW, 2, 4), (SLOW_PAIR, 2, 3)])
 def test_w_event_streams_are_within_their_bound(made, chain, window, ticks):
     epsilon = 2.0
     mechanism = made(window=window).calibrate(chain, csdp.Mean(), epsilon=epsilon)
@@ -210,8 +208,7 @@ def pegasus_likelihood(mechanism, chain, ticks, grid):
     return np.array(columns).T
 
 
-@pytest.mark.parametrize(("chain", "ticks"), [(SYMMETRIC, 4), (SKEWED, 4), (SLOW, 4), (SLOW_PAIR, 3)])
-@pytest.mark.parametrize("share", [0.8, 0.2])
+@pytest.mark.parametrize(("chain", "ticks", "share"), [(SKEWED, 4, 0.2), (SLOW, 4, 0.8), (SLOW_PAIR, 3, 0.8)])
 def test_pegasus_is_within_its_bound(chain, ticks, share):
     """Everything that it draws from, perturbed values and groups, tells at most that; medians of it tell no more."""
     epsilon = 1.5
@@ -225,5 +222,5 @@ def test_pegasus_is_within_its_bound(chain, ticks, share):
     assert told(chain, outputs, ticks - 1, "informed") <= plain  # as if the answer went out at every tick
     life = mechanism.lifetime(ticks).at_most
     assert max(told(chain, outputs, tick) for tick in range(ticks)) <= life
-    if chain is SLOW and share == 0.8:  # its own epsilon is no bound
+    if chain is SLOW:  # its own epsilon is no bound
         assert told(chain, outputs, ticks - 1) > epsilon
