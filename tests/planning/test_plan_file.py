@@ -23,7 +23,7 @@ def test_what_is_saved_is_loaded_and_the_plan_keeps_its_digest(tmp_path):
     file.save(tmp_path / "plan.json")
     loaded = PlanFile.load(tmp_path / "plan.json")
     assert (loaded.plan.digest, loaded.about, loaded.discretiser) == (PLAN.digest, "then", states)
-    assert loaded.estimator.to_json() == file.learned.to_json()
+    assert loaded.estimator.to_dict() == file.learned.to_dict()
 
 
 def test_a_plan_alone_is_a_plan_file(tmp_path):

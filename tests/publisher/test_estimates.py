@@ -237,7 +237,7 @@ def other_estimators(plan: Plan) -> dict[str, Any]:
         "another query": plan_estimator(Plan(SLOW, Sum(), 1, 1.0)),
         "another chain": plan_estimator(Plan(frozen, Mean(), 1, 1.0)),
         "less noise": learn_from_past(Plan(SLOW, Mean(), 1, 50.0), past),
-        "from a file": LearnedEstimator.from_json(learn_from_past(Plan(SLOW, Sum(), 1, 1.0), past).to_json()),
+        "from a file": LearnedEstimator.from_dict(learn_from_past(Plan(SLOW, Sum(), 1, 1.0), past).to_dict()),
         "no plan": learn_estimator(SLOW.simulate(400, seed=1).sum(axis=1), age=1, noise=1.0),
         "altered": replace(shared, plan_digest="0" * 64),
         "by the model alone": model_estimator(SLOW, Sum(), age=1),
@@ -265,7 +265,7 @@ def test_an_estimator_says_which_plan_it_is_for(tmp_path: Path) -> None:
     learned = learn_from_past(plan, Panel.from_states(SLOW.simulate(400, seed=1)))
     alone = learn_estimator(SLOW.simulate(400, seed=1).mean(axis=1), age=1, noise=plan.noise_variance)
     custom: Any = Stranger(Estimated((0.5,), (0.1,), (0.25,), (0.75,), 0.04))
-    mine = [plan_estimator(plan), LearnedEstimator.from_json(learned.to_json()), custom]
+    mine = [plan_estimator(plan), LearnedEstimator.from_dict(learned.to_dict()), custom]
     for number, right in enumerate([*mine, replace(alone, plan_digest=plan.digest)]):
         Publisher(plan, dataset=f"d{number}", ledger=tmp_path / "l.db", estimator=right).close()
     custom.plan_digest = Plan(SLOW, Sum(), 1, 1.0).digest

@@ -6,11 +6,9 @@ What is learned is post-processing of releases, so it is no part of a plan and c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,6 @@ from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
 from csdp.estimate.history import MEMORY, HistoryEstimator, nearest_covariance
 from csdp.estimate.result import LEVEL, About, Bounds, Error, Estimated, Observation, check_about, removed_share
-from csdp.json_text import parse_json
 
 #: Schema of the files that learned estimators are written to.
 SCHEMA = "csdp.estimator/1"
@@ -116,14 +113,6 @@ class LearnedEstimator:
             },
         }
 
-    def to_json(self, *, indent: int | None = None) -> str:
-        """As JSON text, with a versioned schema."""
-        return json.dumps(self.to_dict(), indent=indent)
-
-    def save(self, path: str | Path) -> None:
-        """Write it to a JSON file."""
-        Path(path).write_text(self.to_json(indent=1) + "\n", encoding="utf-8")
-
     @classmethod
     def from_dict(cls, content: Any) -> LearnedEstimator:
         """From what `to_dict` makes."""
@@ -149,20 +138,9 @@ class LearnedEstimator:
         except InputError:
             raise
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            raise InputError(f"estimator: the JSON lacks or garbles {error}; write it with save()") from None
-
-    @classmethod
-    def from_json(cls, text: str) -> LearnedEstimator:
-        """From what `to_json` writes."""
-        return cls.from_dict(parse_json("estimator", text))
-
-    @classmethod
-    def load(cls, path: str | Path) -> LearnedEstimator:
-        """Read it from a file that `save` wrote."""
-        try:
-            return cls.from_json(Path(path).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise InputError(f"estimator: {path}: no such file; --past learns one") from None
+            raise InputError(
+                f"estimator: the content lacks or garbles {error}; make the plan again with `csdp plan`"
+            ) from None
 
 
 _MEASURED = ("kind", "mse", "no_data", "level", "coverage", "compared", "noise", "ticks")
@@ -208,7 +186,7 @@ def learn_estimator(
     >>> learned = learn_estimator(np.sin(np.arange(600) / 20), age=1, noise=0.5)
     >>> learned.kind, learned.usefulness > 0.6
     ('history', True)
-    >>> LearnedEstimator.from_json(learned.to_json()).coverage == learned.coverage
+    >>> LearnedEstimator.from_dict(learned.to_dict()).coverage == learned.coverage
     True
     """
     past = np.asarray(answers, dtype=np.float64)

@@ -7,6 +7,7 @@ lost race: they are pure.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -282,19 +283,14 @@ def first_affordable_tick(accountant: Accountant, state: State, tick: int, limit
     if state.consecutive != 0:
         tick = max(tick, state.tick)
 
-    def cost(at: int) -> float:
-        return accountant.peak(accountant.release(state, at))
+    def is_affordable(wait: int) -> bool:
+        return bool(accountant.peak(accountant.release(state, tick + wait)) <= limit)
 
-    wait = 1
-    while cost(tick + wait) > limit:
-        wait *= 2
-        if wait > HORIZON:
-            return None
-    low, high = tick + wait // 2, tick + wait
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if cost(middle) <= limit else (middle, high)
-    return high
+    found: int | None = next((1 << n for n in range(HORIZON.bit_length()) if is_affordable(1 << n)), None)
+    if found is None:
+        return None
+    first = found // 2 + 1
+    return tick + first + bisect_left(range(first, found), True, key=is_affordable)
 
 
 def fitting_settings(plan: Plan, requested: float, limit: float) -> dict[str, Any]:

@@ -6,6 +6,7 @@ on a value.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -321,12 +322,6 @@ def _lifetime_left(account: DatasetAccount, state: DatasetState, limit: float | 
     def cost(more: int) -> float:
         return account.lifetime(replace(state, releases=state.releases + more), limit)
 
-    low, high = 0, 1
-    while cost(high) <= limit:
-        if high > _MANY:  # the bound for any number of releases is used if it is within the limit
-            return None if cost(1) == cost(high) else _MANY
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if cost(middle) <= limit else (low, middle)
-    return min(low, _MANY)
+    left = bisect_right(range(1, _MANY + 1), limit, key=cost)
+    # The bound for any number of releases is used if it is within the limit.
+    return None if left == _MANY and cost(1) == cost(_MANY) else left
