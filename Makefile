@@ -42,7 +42,7 @@ test: system $(VENV)/.installed ## the whole suite, the same as CI
 	$(MAKE) -j 2 check compiled
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -m "not slow"
 
-test-all: check compiled system coverage ## with the full-size sweeps, and branches counted
+test-all: check compiled system coverage ## with full-size sweeps, deployment, packaging, all of the browser, branches counted
 	CSDP_FULL=1 $(BIN)/python -m pytest -n 4 --dist loadgroup
 
 compiled: $(VENV)/.compiled # once, or every process of the suite would compile loops and tests at its beginning

@@ -37,6 +37,25 @@ TOGETHER = {
 }
 
 
+#: Folders that `make test-all` runs only: they install, build and start what `deploy/` and a release are made of.
+FULL = ("deployment", "packaging")
+
+#: Of the tests in a browser, those that `make test` runs too.
+IN_A_BROWSER = {
+    "test_accessible_in_every_view",
+    "test_every_figure_is_shown_with_data",
+    "test_sliders_show_the_stored_points_and_between_them_the_worse_number",
+    "test_the_live_chart_moves_and_shows_what_the_service_says",
+    "test_the_printed_address_shows_numbers_as_they_come",
+}
+
+
+def _is_for_the_full_suite(item):
+    if item.path.parent.name in FULL:
+        return True
+    return "browser" in getattr(item, "fixturenames", ()) and item.originalname not in IN_A_BROWSER
+
+
 def _has_module_fixture(item):
     """Whether it uses something that is made once for its module."""
     made = getattr(item, "_fixtureinfo", None)
@@ -62,6 +81,8 @@ def pytest_collection_modifyitems(items):
     Full sizes have an hour each: they must also end beside others on a small machine.
     """
     for item in items:
+        if _is_for_the_full_suite(item):
+            item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(3600))
         given = getattr(item, "callspec", None)  # a parameter may name the fixture that the test then asks for
