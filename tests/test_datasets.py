@@ -37,7 +37,7 @@ def test_every_set_is_complete_and_its_states_move(name: str) -> None:
         assert counts.max() < 0.95 * counts.sum()
     past, rest = found.readings.split(found.past_ends)
     assert min(len(past), len(rest)) > 100
-    later = Discretiser.fit(past, states=4, shared=True, strategy="uniform", public=True).apply(rest)
+    later = Discretiser.fit(past, states=4, strategy="uniform", public=True).apply(rest)
     assert ((later.states >= 0) == ~np.isnan(rest.readings)).all()
 
 

@@ -12,7 +12,7 @@ from csdp.accountant import Accountant
 from csdp.chain.files import save_model
 from csdp.errors import InputError, NotUsefulError
 from csdp.panel import Discretiser
-from csdp.panel.grid import coarsen
+from csdp.panel.times import coarsen
 from csdp.planning.layouts import FittedLayout, Layout, choose_stale_limit
 from csdp.planning.plan_file import PlanFile
 from csdp.planning.suggest import suggest

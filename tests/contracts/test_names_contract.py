@@ -120,7 +120,7 @@ def discretised(names=TURNED, edges=((0.5,), (0.5,))):
 TIMED = {"time": np.arange(TICKS), **COLUMNS}
 PANELS = {
     "states": lambda _: Panel.from_states(STATES[:, ::-1], names=TURNED),
-    "polars": lambda _: Panel.from_frame(pl.DataFrame(TIMED)),
+    "polars": lambda _: csdp.read_panel(pl.DataFrame(TIMED)),
     "mapping": lambda _: csdp.read_panel(TIMED),
     "wide file": lambda folder: csdp.read_panel(wide_file(folder)),
     "long file": lambda folder: csdp.read_panel(long_file(folder)),
@@ -309,7 +309,7 @@ def test_names_that_appear_twice_are_refused(tmp_path) -> None:
 
 
 def test_frames_do_not_lose_their_names_in_an_array() -> None:
-    with pytest.raises(InputError, match=r"read it with Panel\.from_frame"):
+    with pytest.raises(InputError, match=r"read it with read_panel"):
         Panel.from_states(pd.DataFrame(COLUMNS))
     with pytest.raises(InputError, match="read it with read_readings"):
         csdp.Readings.from_array(pd.DataFrame(COLUMNS))

@@ -40,7 +40,7 @@ FRAMES = """
 import csdp, pyarrow as pa
 table = pa.table({"a": [0, 1, 1, 0, None, 1], "b": [1, 1, 0, 0, 1, 1]})
 assert csdp.fit(table, public=True, ensemble=0).names == ("a", "b")
-panel = csdp.Panel.from_frame(table.append_column("time", pa.array(range(6))))
+panel = csdp.read_panel(table.append_column("time", pa.array(range(6))))
 assert panel.states.tolist()[3:] == [[0, 0], [-1, 1], [1, 1]]
 """
 

@@ -53,7 +53,6 @@ def test_ties_and_few_numbers(column: list[float], states: int) -> None:
     assume(np.diff(np.unique(known)).min(initial=1) > 1e-3)  # distinct values must survive the lattice
     found = Discretiser.fit(cells, states=states, public=True)
     distinct = np.unique(known).size
-    assert found.used_states[0] == min(states, distinct)
     taken = found.apply(cells).states
     assert sorted(set(taken[taken >= 0].tolist())) == list(range(min(states, distinct)))
     order = np.argsort(known, kind="stable")
@@ -72,14 +71,12 @@ def test_ties_by_hand() -> None:
     two = Discretiser.fit(np.array([[5.0], [9.0]] * 4), states=4, public=True)
     assert two.edges.tolist() == [[9.0, np.inf, np.inf]]
     assert two.values.tolist() == [[5.0, 9.0, 9.0, 9.0]]
-    assert two.used_states.tolist() == [2]
 
 
 @pytest.mark.parametrize("strategy", ["quantile", "uniform", "categories"])
 def test_constant_columns(strategy: str) -> None:
     cells = np.column_stack([np.full(5, 3.0), np.arange(5.0)])
     found = Discretiser.fit(cells, states=3, strategy=strategy, public=True)  # type: ignore[arg-type]
-    assert found.used_states[0] == 1
     assert set(found.apply(cells).states[:, 0].tolist()) == {0}
     assert set(found.values[0].tolist()) == {3.0}
     CoupledChain(np.eye(2), np.full((2, 2, *[found.state_count] * 2), 1 / found.state_count), values=found.values)
@@ -104,7 +101,7 @@ def test_given_edges_and_their_values() -> None:
     assert Discretiser.declared(["a"], edges=[10, 20], bounds=(0, 100)).values.tolist() == [[5, 15, 60]]
     assert Discretiser.declared(["a"], edges=[10], values=[0, 1]).values.tolist() == [[0, 1]]
     rows = Discretiser.declared(["a", "b"], edges=[[1, 2], [10, 20]])
-    assert [rows.state_of("a", 5), rows.state_of("b", 5), rows.state_of(1, 10)] == [2, 0, 1]
+    assert rows.states_of({"a": 5, "b": 10}).tolist() == [2, 1]
     cells = np.array([[1.0], [2.0], [12.0], [13.0], [14.0]])
     assert Discretiser.fit(cells, edges=[10, 20], public=True).values.tolist() == [[1.5, 13, 20]]  # none above 20
     assert Discretiser.fit(cells, edges=[10, 20]).values.tolist() == [[5, 15, 25]]
@@ -116,7 +113,7 @@ def test_given_edges_and_their_values() -> None:
 def test_the_edges_belong_to_the_state_above() -> None:
     found = Discretiser.declared(["a"], edges=[10, 20])
     below = np.nextafter(10, 0)
-    assert [found.state_of("a", x) for x in (below, 10, np.nextafter(20, 0), 20, -1e300, 1e300)] == [0, 1, 1, 2, 0, 2]
+    assert [found.states_of([x])[0] for x in (below, 10, np.nextafter(20, 0), 20, -1e300, 1e300)] == [0, 1, 1, 2, 0, 2]
 
 
 def test_edges_stay_although_the_table_behind_them_changes() -> None:
@@ -132,39 +129,21 @@ def test_edges_stay_although_the_table_behind_them_changes() -> None:
             numbers[:] = 0.0
 
 
-def test_shared_edges() -> None:
-    cells = np.array([[0.0, 10.0], [1.0, 11.0], [2.0, 12.0], [3.0, 13.0]])
-    found = Discretiser.fit(cells, states=2, shared=True, public=True)
-    assert found.edges.tolist() == [[6.5], [6.5]]
-    assert found.values.tolist() == [[1.5, 11.5]] * 2
-    assert Discretiser.fit(cells, states=2, public=True).edges.tolist() == [[1.5], [11.5]]
-    numbers = Discretiser.fit(np.array([[0.0, 5.0], [5.0, 7.0]]), strategy="categories", shared=True, public=True)
-    assert numbers.values.tolist() == [[0, 5, 7]] * 2
-    for settings_, message in (
-        ({"bounds": [(0, 1), (0, 2)]}, "one .low, high. for all"),
-        ({"edges": [[1], [2]], "values": [0, 1]}, "one row for all"),
-    ):
-        with pytest.raises(InputError, match=message):
-            Discretiser.fit(cells, shared=True, public=True, **settings_)
-
-
 def test_categories() -> None:
     words = Discretiser.declared(["a", "b"], categories=["low", "mid", "high"])
     frame = pd.DataFrame({"time": [0, 1], "a": ["high", "low"], "b": ["mid", None]})
     assert words.apply(frame).states.tolist() == [[2, 1], [0, -1]]
     assert read_panel(frame, discretiser=words).states.tolist() == [[2, 1], [0, -1]]
     assert Discretiser.fit(frame, categories=["low", "mid", "high"]) == words
-    assert words.state_of("a", " mid ") == 1
-    assert words.states_of({"a": "high"}).tolist() == [2, -1]
+    assert words.states_of({"a": " mid "}).tolist() == [1, -1]
     assert Discretiser.declared(["a"], categories=["x", "y"], values=[-1, 1]).values.tolist() == [[-1, 1]]
     numbers = Discretiser.declared(["a"], values=[0, 1, 5])
-    assert [numbers.state_of("a", x) for x in (0, 1, 2.9, 3, 5)] == [0, 1, 1, 2, 2]
+    assert [numbers.states_of([x])[0] for x in (0, 1, 2.9, 3, 5)] == [0, 1, 1, 2, 2]
     with pytest.warns(PrivacyLeakWarning, match="distinct numbers"):
         found = Discretiser.fit(np.array([[1.0, 3.0], [2.0, NAN], [9.0, 3.0]]), strategy="categories")
     assert found.values.tolist() == [[1, 2, 9], [3, 3, 3]]
-    assert found.used_states.tolist() == [3, 1]
     with pytest.raises(InputError, match="none of the declared categories") as caught:
-        words.state_of("a", "sick")
+        words.states_of({"a": "sick"})
     assert "sick" not in str(caught.value)
     with pytest.raises(InputError, match="distinct numbers"):
         Discretiser.fit(RNG.random((300, 1)), strategy="categories", public=True)
@@ -217,13 +196,11 @@ def test_values_from_private_data_depend_on_edges_and_bounds_alone() -> None:
     np.testing.assert_allclose(found.values, (ends[:, 1:] + ends[:, :-1]) / 2, atol=1e-4)
 
 
-def test_readings_outside_the_bounds_are_clamped_and_counted() -> None:
+def test_readings_outside_the_bounds_are_clamped() -> None:
     cells = np.array([[-5.0, 1.0], [3.0, 99.0], [12.0, NAN]])
     found = Discretiser.declared(["x1", "x2"], states=2, bounds=(0, 10))
     readings = Readings.from_array(cells)
     assert found.apply(readings).states.tolist() == [[0, 0], [0, 1], [1, -1]]
-    assert found.outside_counts(readings).tolist() == [2, 1]
-    assert Discretiser.declared(["x1", "x2"], edges=[1, 2]).outside_counts(readings).tolist() == [0, 0]
     with_bounds = Discretiser.fit(np.array([[0.0], [1.0], [2.0], [1e9]]), states=2, bounds=(0, 4), public=True)
     assert with_bounds.edges.tolist() == [[1.5]]
     assert with_bounds.values.tolist() == [[0.5, 3.0]]  # the far reading counts as 4
@@ -238,8 +215,6 @@ def test_a_stream_gives_what_a_batch_gives(rows: list[list[float]]) -> None:
     batch = found.apply(np.array(rows)).states
     for row, expected in zip(rows, batch.tolist(), strict=True):
         assert found.states_of(row).tolist() == expected
-        assert [found.state_of(i, x) for i, x in enumerate(row)] == expected
-        assert [found.state_of(n, x) for n, x in zip(found.names, row, strict=True)] == expected
         assert found.states_of(dict(zip(found.names, row, strict=True))).tolist() == expected
     for i in range(3):
         known = ~np.isnan(np.array(rows)[:, i])
@@ -285,10 +260,7 @@ def test_it_is_saved(tmp_path: Path) -> None:
     [
         ({"schema": "csdp.discretiser/2"}, "schema 'csdp.discretiser/2' given; this version reads csdp.discretiser/1"),
         ({"edges": [[2, 1]]}, "rise"),
-        ({"edges": [["x", 1]]}, "garbled"),
-        ({"edges": [[1]]}, "garbled"),
         ({"edges": [[None, 1]]}, "rise"),
-        ({"values": []}, "garbled"),
         ({"values": [[1, 2, None]]}, "garbled|NaN"),
         ({"names": ["a", "b"]}, "garbled"),
         ({"strategy": "magic"}, "unknown strategy"),
@@ -318,39 +290,31 @@ def test_files_that_are_no_discretiser_at_all(tmp_path: Path) -> None:
     ("settings_", "message"),
     [
         ({"states": 1}, "2 to 256"),
-        ({"states": 257}, "2 to 256"),
         ({"states": 2.0}, "2 to 256"),
-        ({"states": True}, "2 to 256"),
         ({"strategy": "kmeans"}, "quantile, uniform, edges, categories"),
         ({"strategy": "edges"}, "needs them"),
         ({"strategy": "uniform", "edges": [1, 2]}, "leave one out"),
         ({"edges": [1], "categories": ["a", "b"]}, "one of the two"),
         ({"edges": [2, 1]}, "rise"),
-        ({"edges": [1, 1]}, "rise"),
         ({"edges": [1, np.nan]}, "finite"),
-        ({"edges": []}, "one row of numbers"),
         ({"edges": ["x"]}, "one row of numbers"),
         ({"edges": [[1, 2]] * 2}, "each of 3 sequences"),
         ({"edges": [1, 2], "bounds": (1.5, 3)}, "inside the bounds"),
         ({"edges": [1, 2], "values": [1, 2]}, "2 given for 3 states"),
         ({"bounds": (1, 1)}, "below high"),
-        ({"bounds": (0, np.inf)}, "finite"),
         ({"bounds": "wide"}, "low, high"),
         ({"bounds": [(0, 1)] * 2}, "each of 3 sequences"),
         ({"values": [1, 2], "bounds": (0, 100)}, "2 given for 4 states"),
         ({"values": [2, 1], "strategy": "categories"}, "rise"),
         ({"categories": ["a"]}, "at least two"),
-        ({"categories": ["a", "a"]}, "all different"),
         ({"categories": "ab"}, "list of labels"),
         ({"categories": ["a", "b"], "bounds": (0, 1)}, "leave out"),
         ({"categories": ["a", "b"], "values": [1, 2, 3]}, "3 given for 2"),
     ],
 )
-@pytest.mark.parametrize("public", [True, False])
-@pytest.mark.filterwarnings("ignore::csdp.errors.PrivacyLeakWarning")
-def test_bad_settings(settings_: dict, message: str, public: bool) -> None:
+def test_bad_settings(settings_: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Discretiser.fit(Readings.from_array(NUMBERS), public=public, **settings_)
+        Discretiser.fit(Readings.from_array(NUMBERS), public=True, **settings_)
 
 
 def test_private_readings_do_not_show_how_wide_the_outer_states_are() -> None:
@@ -377,11 +341,7 @@ def test_bad_readings() -> None:
         (lambda: found.states_of([0.1, np.inf]), "infinite"),
         (lambda: found.states_of(["x", "y"]), "numbers expected"),
         (lambda: found.states_of({"c": 1}), "unknown sequence 'c'"),
-        (lambda: found.state_of("c", 1), "unknown"),
-        (lambda: found.state_of(2, 1), "unknown"),
-        (lambda: found.state_of(-1, 1), "unknown"),
-        (lambda: found.state_of("a", [1]), "list given"),
-        (lambda: found.state_of("a", np.inf), "infinite"),
+        (lambda: found.states_of({"a": [1]}), "list given"),
         (lambda: found.apply(np.zeros((2, 3))), "names"),
         (lambda: found.apply({"time": [0, 1], "a": [1, 2]}), "'b' is in the readings or in the discretiser"),
         (lambda: found.apply(Panel.from_states([[0, 1]])), "states already"),
@@ -392,7 +352,7 @@ def test_bad_readings() -> None:
     ):
         with pytest.raises(InputError, match=message):
             call()
-    assert found.state_of("a", None) == found.state_of("a", NAN) == -1
+    assert found.states_of({"a": None, "b": NAN}).tolist() == [-1, -1]
     assert found.states_of(np.ma.array([0.9, 0.9], mask=[True, False])).tolist() == [-1, 1]
 
 

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from csdp import read_panel, read_readings
+from csdp import read_readings
 from csdp.errors import InputError, TooLargeError
-from csdp.panel import grid
+from csdp.panel import times as grid
 from csdp.panel.times import parse_step
 
 
@@ -102,22 +102,13 @@ def test_resampling_against_a_plain_loop(rows: list, duplicates: str, resample: 
     assert {tick for _, tick in ticks} <= set(found.ticks.tolist())
 
 
-def test_filling() -> None:
-    table = {"time": [0, 1, 5], "a": [None, 1.0, 2.0]}
-    np.testing.assert_array_equal(column(table), [np.nan, 1, np.nan, np.nan, np.nan, 2])
-    np.testing.assert_array_equal(column(table, fill=2), [np.nan, 1, 1, 1, np.nan, 2])
-    assert read_panel(table, fill=9).states[:, 0].tolist() == [-1, 1, 1, 1, 1, 2]
-    for bad in (-1, True, 1.5, "last"):
-        with pytest.raises(InputError, match="fill"):
-            read_readings(table, fill=bad)  # type: ignore[arg-type]
-
-
 def test_choices_are_named_when_wrong() -> None:
     table = {"time": [0, 1], "a": [1, 2]}
     for settings_, message in (
         ({"duplicates": "median"}, "'refuse', 'first', 'last' or 'mean'"),
         ({"resample": "median"}, "None, 'first', 'last' or 'mean'"),
         ({"names": []}, "at least one"),
+        ({"colour": "red"}, "colour: not a setting of readings; there are file, table"),
         ({"names": ["a", "a"]}, "distinct"),
     ):
         with pytest.raises(InputError, match=message):

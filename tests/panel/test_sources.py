@@ -79,14 +79,6 @@ def test_every_source_gives_the_same_readings(tmp_path_factory: pytest.TempPathF
     np.testing.assert_array_equal(read_readings(dense, names=names).readings, expected.readings)
 
 
-def test_the_expected_grid_by_hand() -> None:
-    found = read_readings({"time": [120, 180, 360], "b": [1.0, 2.0, 3.0], "a": [None, 5, 6]})
-    assert found.names == ("b", "a")
-    assert (found.step, found.ticks.tolist(), found.times.tolist()) == (60, [2, 3, 4, 5, 6], [120, 180, 240, 300, 360])
-    np.testing.assert_array_equal(found.readings[:, 0], [1, 2, np.nan, np.nan, 3])
-    np.testing.assert_array_equal(found.readings[:, 1], [np.nan, 5, np.nan, np.nan, 6])
-
-
 def test_columns_by_other_names_and_more_of_them() -> None:
     table = {"When": [0, 0, 1], "who": ["b", "a", "a"], "what": [1.0, 2.0, 3.0], "note": ["x", "y", "z"]}
     found = read_readings(table, time="when", sequence="who", value="what")
@@ -259,8 +251,6 @@ def test_panels_from_every_source() -> None:
     assert found.values is not None
     assert found.values.tolist() == [[10, 20, 30]] * 2
     assert found.state_count == 3
-    again = Panel.from_frame(frame, values=[[10, 20, 30]] * 2)
-    assert again.states.tolist() == found.states.tolist()
     numbers = read_panel(np.array([[0, 1], [2, np.nan]]))
     assert (numbers.states.tolist(), numbers.values, numbers.state_count) == ([[0, 1], [2, -1]], None, 3)
     for bad in ([[0.5]], [[-1.0]], [[1e6]]):

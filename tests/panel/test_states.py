@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,40 +42,6 @@ def test_wide_and_long_csv(tmp_path: Path, text: str) -> None:
     assert len(found) == 3
 
 
-def test_columns_may_stand_in_any_order_and_more_may_be_there(tmp_path: Path) -> None:
-    found = read(write(tmp_path, "note,b,time,a\nx,10,0,0\ny,,1,2.5\nz,-5,2,1\n"))
-    assert found.states.tolist() == EXPECTED
-
-
-@pytest.mark.parametrize("form", ["wide", "long"])
-def test_parquet(tmp_path: Path, form: str) -> None:
-    path = tmp_path / "data.parquet"
-    table = (
-        pa.table({"time": [0, 1, 2], "a": [0.0, 2.5, 1.0], "b": [10.0, None, -5.0]})
-        if form == "wide"
-        else pa.table({"time": [0, 0, 1, 2, 2], "sequence": list("abaab"), "value": [0.0, 10.0, 2.5, 1.0, -5.0]})
-    )
-    pq.write_table(table, path)
-    assert read(path).states.tolist() == EXPECTED
-    nan = pa.table({"time": [0, 1], "a": [0.0, float("nan")], "b": [10.0, 20.0]})
-    pq.write_table(nan, path)
-    assert read(path).states.tolist() == [[0, 0], [-1, 1]]
-
-
-def test_timestamps_in_csv_and_parquet(tmp_path: Path) -> None:
-    text = "time,a,b\n2024-03-01T00:00:00Z,0,10\n2024-03-01T01:00:00Z,1,10\n2024-03-01T04:00:00Z,1,20\n"
-    found = read(write(tmp_path, text))
-    first = int(dt.datetime(2024, 3, 1, tzinfo=dt.UTC).timestamp()) // 3600
-    assert found.ticks.tolist() == list(range(first, first + 5))
-    assert str(found.times[4]) == "2024-03-01T04:00:00"
-    assert found.states.tolist() == [[0, 0], [1, 0], [-1, -1], [-1, -1], [1, 1]]
-    stamps = [dt.datetime(2024, 3, 1, hour) for hour in (0, 1, 4)]
-    path = tmp_path / "data.parquet"
-    pq.write_table(pa.table({"time": stamps, "a": [0.0, 1.0, 1.0], "b": [10.0, 10.0, 20.0]}), path)
-    again = read(path)
-    assert (again.ticks.tolist(), again.states.tolist()) == (found.ticks.tolist(), found.states.tolist())
-
-
 def test_one_time_has_one_tick_in_every_file(tmp_path: Path) -> None:
     one = read(write(tmp_path, "time,a,b\n60,0,10\n120,1,10\n180,1,10\n"), step=60)
     two = read(write(tmp_path, "time,a,b\n180,1,10\n300,0,10\n"), step=60)
@@ -92,22 +55,13 @@ def test_one_time_has_one_tick_in_every_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "empty"),
-        ("time,a,b\n", "empty"),
         ("moment,a,b\n0,0,10\n", "no column 'time'; found moment, a, b"),
-        ("time,a\n0,0\n", "no column 'b'"),
         ("time,a,b\n0,0\n", "line 2 has 2 cells, the header has 3"),
-        ("time,a,a\n0,0,0\n", "same name"),
         ("time,a,b\n0,x,10\n", "column 'a', row 1 is not a number"),
         ("time,a,b\n0,0,10\n0,0,10\n", "time 0 appears twice"),
-        ("time,a,b\n0,0,10\n2,0,10\n1,0,10\n", "not in order at row 3"),
         ("time,a,b\n0,0,10\nsoon,0,10\n", "whole numbers or ISO timestamps"),
-        ("time,a,b\nsoon,0,10\n", "whole numbers or ISO timestamps"),
-        ("time,a,b\n,0,10\n", "whole numbers or ISO timestamps"),
         ("time,a,b\n2024-01-01,0,10\nNaT,0,10\n", "whole numbers or ISO timestamps"),
-        ("time,a,b\n0,inf,10\n1,0,10\n", "infinite"),
         ("time,a,b\n0,0.5,10\n1,0.7,10\n", "2 of sequence 1 are none of its 3 declared values"),
-        ("time,a,b\n0,0,11\n1,0,10\n", "1 of sequence 2 are none"),
         ("time,a,b\n0,0,10\n", "a single time does not show how far apart ticks are"),
         ("time,sequence,value\n0,a,0\n0,c,1\n", "unknown sequence 'c'; the chain names a, b"),
         ("time,sequence,value\n0,a,0\n0,a,1\n", "two readings of 'a' at time 0"),
@@ -119,23 +73,6 @@ def test_bad_files_say_what_is_wrong(tmp_path: Path, text: str, message: str) ->
         read(write(tmp_path, text))
     for private in ("0.5", "0.7", "11"):
         assert private not in str(caught.value).replace("data.csv", "")
-
-
-def test_files_that_are_none(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        read(tmp_path / "nothing.csv")
-    with pytest.raises(InputError, match=r"unknown kind of file; .csv, .tsv"):
-        read(write(tmp_path, WIDE, "data.pdf"))
-    with pytest.raises(InputError, match="not a Parquet file"):
-        read(write(tmp_path, WIDE, "data.parquet"))
-    binary = tmp_path / "data.csv"
-    binary.write_bytes(b"time,a,b\n\xff\xfe,0,1\n")
-    with pytest.raises(InputError, match="whole numbers or ISO timestamps"):
-        read(binary)
-    empty = tmp_path / "empty.parquet"
-    pq.write_table(pa.table({"time": pa.array([], pa.int64()), "a": pa.array([], pa.float64()), "b": []}), empty)
-    with pytest.raises(InputError, match="no rows"):
-        read(empty)
 
 
 def test_a_step_that_does_not_fit_is_refused(tmp_path: Path) -> None:

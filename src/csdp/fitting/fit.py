@@ -244,7 +244,7 @@ def _check_readings(
 def _step_of(data: object) -> int | None:
     """Seconds from one tick to the next, if the readings have timestamps."""
     from csdp.panel import Panel
-    from csdp.panel.grid import tick_seconds
+    from csdp.panel.times import tick_seconds
 
     return tick_seconds(data.times, data.step, data.ticks) if isinstance(data, Panel) else None
 

@@ -16,7 +16,7 @@ from csdp.chain.model import Direction
 from csdp.errors import InputError
 from csdp.panel import Panel
 from csdp.panel import Readings as PanelReadings
-from csdp.panel.readings import check_distinct, match_names, number_names
+from csdp.panel.panel import check_distinct, match_names, number_names
 
 #: Called with what is done, how far, and out of how much.
 Progress = Callable[[str, int, int], None]

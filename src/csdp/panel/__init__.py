@@ -1,10 +1,10 @@
 """From files and frames to states: readings on a regular grid, discretisers, and panels of states."""
 
-from csdp.panel.discretiser import Discretiser
+from csdp.panel.discretise import Discretiser
 from csdp.panel.find import FoundInput, find_input
 from csdp.panel.input import InputSpec
+from csdp.panel.panel import Outside, Panel, Readings, to_states
 from csdp.panel.read import read_panel, read_readings
-from csdp.panel.readings import Outside, Panel, Readings, to_states
 
 __all__ = [
     "Discretiser",

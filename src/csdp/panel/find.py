@@ -10,13 +10,20 @@ import numpy as np
 
 from csdp.arrays import Ints
 from csdp.errors import InputError
-from csdp.panel.columns import ColumnTable, TableColumns, find_columns, find_decimal, holds_words
-from csdp.panel.files import read_table
-from csdp.panel.grid import NUMBER, RawReadings, find_disorder, find_repeated
+from csdp.panel.files import NUMBER, ColumnTable, read_table
 from csdp.panel.input import InputSpec
-from csdp.panel.read import place_readings, read_raw, to_spec
-from csdp.panel.readings import Readings
-from csdp.panel.times import check_no_months, find_time_format, format_step, has_offsets, looks_like_times
+from csdp.panel.panel import Readings
+from csdp.panel.read import TableColumns, find_columns, find_decimal, holds_words, place_readings, read_raw, to_spec
+from csdp.panel.times import (
+    RawReadings,
+    check_no_months,
+    find_disorder,
+    find_repeated,
+    find_time_format,
+    format_step,
+    has_offsets,
+    looks_like_times,
+)
 
 #: Distinct words up to which cells are taken as categories.
 _CATEGORIES = 20

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from csdp.errors import InputError
-from csdp.panel.grid import Duplicates, Resample
+from csdp.panel.times import Duplicates, Resample
 from csdp.toml_text import Document, unknown_key
 
 SECTION = "input"
@@ -85,6 +85,11 @@ class InputSpec:
         >>> InputSpec(time="Zeit", step=60).override(step=300, time=None)
         InputSpec(time='Zeit', step=300)
         """
+        unknown = sorted(set(given) - {field.name for field in fields(self)})
+        if unknown:
+            raise InputError(
+                f"{unknown[0]}: not a setting of readings; there are {', '.join(field.name for field in fields(self))}"
+            )
         known = {name: _plain(value) for name, value in given.items() if value is not None}
         if "categories" in known:
             known.setdefault("categories_from", None)

@@ -25,7 +25,7 @@ from csdp.fitting.environment import EnvironmentSettings, compare_chains, read_c
 from csdp.fitting.fit import fit
 from csdp.fitting.sample import read_sample
 from csdp.panel import Discretiser, Panel, Readings
-from csdp.panel.grid import coarsen
+from csdp.panel.times import coarsen
 from csdp.plan import Plan
 from csdp.planning.curves import Curves
 from csdp.publisher import learn_from_past

@@ -29,7 +29,7 @@ from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Request, Rese
 from csdp.ledger.records import check_tick
 from csdp.noise import Randomness, prepare_draws
 from csdp.panel import Panel
-from csdp.panel.readings import place_states, read_labels
+from csdp.panel.panel import place_states, read_labels
 from csdp.plan import Plan
 from csdp.publisher import sources
 from csdp.publisher.charge import ChangeRule, DatasetAccount, ReleaseRule, check_limits, explain_refusal

@@ -17,7 +17,7 @@ from csdp.arrays import Ints
 from csdp.clock import Clock, Times, WallClock
 from csdp.errors import InputError
 from csdp.ledger import TickGrid
-from csdp.panel.grid import tick_seconds
+from csdp.panel.times import tick_seconds
 from csdp.plan import Plan
 
 #: What the age of what is published rests on, by what the times are; "ticks" if the caller counts them.

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from csdp.errors import CsdpError, LedgerConflictError, LedgerHeldError
 from csdp.estimate.result import TellsUsual, about_words
 from csdp.ledger import Entry, Ledger, Published
-from csdp.panel.readings import arrange_names
+from csdp.panel.panel import arrange_names
 from csdp.plan import Plan
 from csdp.publisher import Outlook, Release, Skipped, look_ahead
 from csdp.service import Settings

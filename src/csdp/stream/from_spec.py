@@ -12,7 +12,7 @@ from typing import BinaryIO
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import CsdpError, InputError, LedgerError, NotUsefulError, PrivacyLeakWarning
 from csdp.ledger import Ledger
-from csdp.panel.readings import arrange_names
+from csdp.panel.panel import arrange_names
 from csdp.plan import Plan
 from csdp.planning.plan_file import PlanFile
 from csdp.publisher import Publisher, Release, Skipped

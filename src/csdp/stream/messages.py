@@ -20,7 +20,7 @@ from csdp.chain import Model
 from csdp.clock import Time, parse_time
 from csdp.errors import InputError
 from csdp.panel import Discretiser
-from csdp.panel.readings import match_names
+from csdp.panel.panel import match_names
 
 #: Bytes of one message; longer ones are counted as bad and never parsed.
 MAX_BYTES = 16 * 2**20

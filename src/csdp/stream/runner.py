@@ -23,7 +23,7 @@ from csdp.arrays import Floats
 from csdp.clock import Clock, Mark, Time, check_time
 from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
-from csdp.panel.readings import arrange_names
+from csdp.panel.panel import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.publisher.sources import chunk_size
 from csdp.stream import messages

@@ -14,7 +14,7 @@ import narwhals as nw
 
 from csdp.errors import InputError, TooLargeError
 from csdp.panel import InputSpec, Outside
-from csdp.panel.columns import check_columns, list_columns
+from csdp.panel.files import check_columns, list_columns
 from csdp.panel.read import to_spec
 from csdp.plan import Plan
 from csdp.scratch import Scratch

@@ -26,8 +26,7 @@ import numpy.typing as npt
 from csdp import fran
 from csdp.arrays import Bools, Floats, Indices, Ints
 from csdp.errors import InputError, TooLargeError
-from csdp.panel.grid import consecutive_ticks, find_step
-from csdp.panel.times import parse_step, read_times
+from csdp.panel.times import consecutive_ticks, find_step, parse_step, read_times
 from csdp.plan import Plan
 from csdp.query_table import FoldTable
 from csdp.readings import ReadingsTable

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Indices, Ints, fill_masked
 from csdp.display import Displayed
 from csdp.errors import InputError
-from csdp.panel.times import read_moment
 
 Outside = Literal["refuse", "clamp"]
 #: Where the edges and values of states come from.
@@ -132,7 +131,7 @@ class Panel(Displayed):
         >>> Panel.from_states([[0, 1], [1, -1]]).states.tolist()
         [[0, 1], [1, -1]]
         """
-        _refuse_frame(states, "panel", "Panel.from_frame")
+        _refuse_frame(states, "panel", "read_panel")
         array = np.asarray(fill_masked(np.ma.asarray(states), -1))
         if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
             raise InputError(f"panel: {array.dtype} of shape {array.shape} given; whole numbers (ticks, sequences)")
@@ -140,35 +139,6 @@ class Panel(Displayed):
         ticks = first_tick + np.arange(array.shape[0], dtype=np.int64)
         table = None if values is None else value_rows(values, array.shape[1])
         return cls(labels, ticks, ticks, array, 1, table)
-
-    @classmethod
-    def from_frame(
-        cls,
-        frame: Any,
-        *,
-        names: Sequence[str] | None = None,
-        values: npt.ArrayLike | None = None,
-        time: str = "time",
-        step: int | str | None = None,
-    ) -> Panel:
-        """A panel from a data frame (pandas, polars, pyarrow) of readings that are values, or of state numbers.
-
-        The same as `read_panel`, which has more settings.
-
-        Args:
-            frame: the data frame, one column for each sequence.
-            names: columns to read; all but the times by default.
-            values: the numbers that the states carry, (m,) or (s, m); without them readings are state numbers.
-            time: column of the times; a DatetimeIndex is used where there is none.
-            step: time between two ticks, such as "5min"; found in the times by default.
-
-        >>> import pyarrow
-        >>> Panel.from_frame(pyarrow.table({"time": [0, 1, 3], "a": [0, 1, 1]})).states.tolist()
-        [[0], [1], [-1], [1]]
-        """
-        from csdp.panel.read import read_panel
-
-        return read_panel(frame, names=names, values=values, time=time, step=step)
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,6 +219,8 @@ class Readings(Displayed):
         >>> (len(past), rest.ticks.tolist())
         (2, [2])
         """
+        from csdp.panel.times import read_moment
+
         try:
             when: Any = read_moment(str(at), timezone) if self.times.dtype.kind == "M" else int(at)
             cut = int(np.searchsorted(self.times + self.step, when, side="right"))
