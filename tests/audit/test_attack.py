@@ -72,14 +72,16 @@ def test_beliefs_are_those_of_an_enumeration_of_all_paths(coupling, transitions,
             np.testing.assert_allclose(informed.posterior[tick, i], conditional / conditional.sum(), atol=1e-12)
 
 
-@pytest.mark.parametrize("query", [Mean(), Max(), Histogram(), Identity()], ids=lambda q: q.name)
-@pytest.mark.parametrize(("chain", "ages"), [(ONE, 1), (SKEWED, 1), (PAIR, 2), (PAIR, (1, 2))])
-@pytest.mark.parametrize("adversary", ["informed", "uninformed"])
-def test_odds_never_move_more_than_the_leakage_of_the_present(query, chain, ages, adversary):
+@pytest.mark.parametrize(
+    ("query", "chain", "ages"),
+    [(Mean(), ONE, 1), (Max(), SKEWED, 1), (Histogram(), PAIR, 2), (Identity(), PAIR, (1, 2))],
+    ids=["mean", "max", "histogram", "identity"],
+)
+def test_odds_never_move_more_than_the_leakage_of_the_present(query, chain, ages):
     """For every output that came, not only on average: the bound is for the worst of them."""
-    plan = Plan(chain, query, ages, 2.0, adversary=adversary)
+    plan = Plan(chain, query, ages, 2.0)
     states = chain.simulate(60, seed=3)
-    belief = attack(plan, publish_outputs(plan, states), truth=states, adversary=adversary)
+    belief = attack(plan, publish_outputs(plan, states), truth=states, adversary="informed")
     accountant = Accountant(plan)
     for tick in range(plan.max_age, 60):
         releases = tick - plan.max_age + 1

@@ -9,7 +9,7 @@ import pytest
 
 from csdp import CoupledChain, Custom, Mean, replay
 from csdp.accountant import Accountant
-from csdp.errors import BudgetExceeded, LedgerConflictError, UnsafeRandomnessWarning
+from csdp.errors import BudgetExceeded, LedgerConflictError
 from csdp.ledger import Admission, Charge, DatasetState, Ledger, PrivacyLimits, Request, Terms
 from csdp.panel import Panel
 from csdp.plan import ALGORITHM, Plan
@@ -217,13 +217,3 @@ def test_a_plan_or_chain_that_was_never_published_under_is_told(where):
         ]
         with pytest.raises(LedgerConflictError, match="no dataset 'ward-8'"):
             replay(ledger, dataset="ward-8")
-
-
-def test_seeded_releases_are_marked_in_a_replay(where):
-    with Ledger.open(where) as ledger:
-        with pytest.warns(UnsafeRandomnessWarning):
-            publisher = Publisher(plan(), dataset=NAME, ledger=ledger, unsafe_seed=1)
-        publisher.publish(gaps(4))
-        assert {finding.what for finding in replay(ledger).findings} == {
-            "published with noise from a seed, which gives no protection"
-        }

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from csdp import CoupledChain, Custom, Identity, Linear, Max, Mean
+from csdp import CoupledChain, Custom, Identity, Linear, Max
 from csdp.accountant import Accountant
 from csdp.errors import InputError, LedgerConflictError, UnsafeRandomnessWarning, UnsoundError
 from csdp.ledger import Ledger
 from csdp.panel import Panel, to_states
 from csdp.plan import Plan
-from csdp.publisher import Publisher, Release
+from csdp.publisher import Publisher
 
 from publisher.rules import BUDGET, NAME, ONE, opened, outputs, panel, plan  # isort: skip
 
@@ -130,18 +130,6 @@ def test_no_raw_reading_reaches_the_file(file: Path) -> None:
     assert all(stat.S_IMODE(p.stat().st_mode) & 0o077 == 0 for p in file.parent.glob("ledger.db*") if p.is_file())
 
 
-def test_many_outputs_go_to_a_private_file(file: Path) -> None:
-    s = 6000
-    chain = CoupledChain({(j, j): 1.0 for j in range(s)}, [[0.7, 0.3], [0.3, 0.7]])
-    with Publisher(Plan(chain, Identity(), 0, 1.0), dataset=NAME, ledger=file) as publisher:
-        first = publisher.push(np.zeros(s, dtype=np.int8), time=1)
-        assert isinstance(first, Release)
-        assert len(first.values) == s
-        assert publisher.ledger.verify() == []
-    with Publisher(Plan(chain, Identity(), 0, 1.0), dataset=NAME, ledger=file) as publisher:
-        assert publisher.push(np.ones(s, dtype=np.int8), time=1) == first
-
-
 def test_summary_and_remaining(file: Path) -> None:
     with opened(file, event_limit=2.0, lifetime_limit=5.0, on_refusal="skip") as publisher:
         assert publisher.remaining() == {"budget": BUDGET, "event_limit": 2.0, "lifetime_limit": 5.0}
@@ -174,13 +162,3 @@ def test_progress_is_told(file: Path) -> None:
     with opened(file, budget=None) as publisher:
         publisher.publish(panel(251), progress=lambda done, total: told.append((done, total)))
     assert told == [(100, 250), (200, 250), (250, 250)]
-
-
-def test_a_dataset_has_one_step_of_time(file):
-    plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), 1, 0.5)
-    with Publisher(plan, dataset="d", ledger=file, time_step=10):
-        pass
-    with Publisher(plan, dataset="d", ledger=file, time_step=10):
-        pass
-    with pytest.raises(LedgerConflictError):
-        Publisher(plan, dataset="d", ledger=file, time_step=20)

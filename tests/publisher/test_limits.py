@@ -87,16 +87,6 @@ def test_what_can_never_be_afforded_says_so(file: Path) -> None:
         assert publisher.summary()["published"] == 0
 
 
-def test_skipping_keeps_going_and_the_leakage_recovers(file: Path) -> None:
-    with opened(file, on_refusal="skip") as publisher:
-        batch = publisher.publish(panel(40))
-        published = check(publisher.ledger)
-        assert len(batch) == len(published) > 15
-        refused = [s for s in batch.skipped if "above its limit" in s.reason]
-        assert len(refused) + len(batch) == 39
-        assert publisher.summary()["refused"] == len(refused)
-
-
 def test_a_batch_is_released_up_to_the_refusal(file: Path) -> None:
     with opened(file) as publisher:
         with pytest.raises(BudgetExceeded):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from csdp.audit.replay import replay
-from csdp.errors import BudgetExceeded, LedgerTermsError
+from csdp.errors import LedgerTermsError
 from csdp.fran import Output
 from csdp.ledger import Admission, Charge, DatasetState, Ledger, TickGrid
 from csdp.publisher import Publisher, Release, Skipped
@@ -56,18 +56,6 @@ def test_a_lowered_budget_binds_a_publisher_that_is_already_open(publisher_at: O
     assert max(charges(second)[2:], default=0.0) <= 0.2
     assert replay(second.ledger).ok
     assert second.ledger.verify() == []
-
-
-def test_the_same_for_a_batch_and_for_one_that_raises(publisher_at: Open) -> None:
-    first, second = publisher_at(), publisher_at(on_refusal="raise")
-    first.publish(panel(3))
-    first.change_plan(LOUD, from_tick=3, budget=0.2)
-    with pytest.raises(BudgetExceeded) as caught:
-        second.publish(panel(6, first=2))
-    assert caught.value.limit_name == "budget"
-    assert caught.value.requested > 0.2 > caught.value.remaining
-    assert second.summary()["limits"]["budget"] == 0.2
-    assert second.remaining()["budget"] == first.remaining()["budget"] < 0.2
 
 
 @pytest.mark.parametrize(("limit", "low"), [("budget", 0.2), ("event_limit", 0.4), ("lifetime_limit", 0.4)], ids=str)

@@ -184,15 +184,6 @@ def test_an_unpaid_fit_that_an_earlier_version_recorded_costs_as_much(unpaid, de
         assert later.summary()["event_level"] == math.inf
 
 
-def test_a_change_to_an_unpaid_fit_is_refused_by_an_event_limit(unpaid, declared, tmp_path):
-    options = {"dataset": "d", "ledger": tmp_path / "l.db", "event_limit": 5.0}
-    with csdp.Publisher(csdp.Plan(declared, "mean", 1, 0.5), **options) as publisher:
-        publisher.push([0, 0], time=0)
-        publisher.push([0, 1], time=1)
-        with pytest.raises(BudgetExceeded, match="before any release"):
-            publisher.change_plan(csdp.Plan(unpaid, "mean", 1, 0.5), from_tick=5, model_unchecked=True)
-
-
 # ---- the plan's own ages -------------------------------------------------------------------------------------------
 
 
