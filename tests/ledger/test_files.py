@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from csdp.errors import InputError, LedgerBusyError, LedgerCorruptError, LedgerError
-from csdp.ledger import Ledger, schema
+from csdp.ledger import Ledger, store
 from ledger.rules import ask, register, reserve_one
 
 
@@ -194,7 +194,7 @@ def test_the_tables_are_those_of_the_format(path: Path) -> None:
             found = connection.execute(f"PRAGMA table_info({table})").fetchall()
             told = [name.upper() if key else name + "?" * (not required) for _, name, _, required, _, key in found]
             assert " ".join(told) == columns
-    for table in schema.metadata.sorted_tables:
+    for table in store.metadata.sorted_tables:
         text = str(CreateTable(table).compile(dialect=postgresql.dialect()))
         assert "SERIAL" not in text  # numbers are given by the log, never by the server
         required = [column.name for column in table.columns if not column.nullable]

@@ -16,7 +16,7 @@ import pytest
 from csdp.errors import LedgerConflictError, LedgerError
 from csdp.ledger import Ledger
 from csdp.ledger.records import GENESIS, entry_hash
-from csdp.ledger.schema import VERSION
+from csdp.ledger.store import VERSION
 from ledger.rules import ask, register, reserve_one
 
 OpenLedger = Callable[[], Ledger]

@@ -14,7 +14,7 @@ from csdp.errors import LedgerTermsError
 from csdp.fran import Output
 from csdp.ledger import Admission, Charge, DatasetState, Ledger, TickGrid
 from csdp.publisher import Publisher, Release, Skipped
-from csdp.publisher.release import record_output
+from csdp.publisher.gate import record_output
 
 from publisher.rules import NAME, opened, panel, plan, snapshot  # isort: skip
 

@@ -17,7 +17,7 @@ from csdp.errors import BudgetExceeded, LedgerConflictError
 from csdp.fran import Output
 from csdp.ledger import Ledger, Reserved
 from csdp.publisher import Publisher, Release, gate
-from csdp.publisher.release import record_output
+from csdp.publisher.gate import record_output
 
 from publisher.rules import NAME, PAIR, charged_ticks, opened, outputs, panel, plan, same, snapshot  # isort: skip
 

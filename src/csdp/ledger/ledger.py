@@ -44,22 +44,25 @@ from csdp.ledger.records import (
     sha256,
     terms_digest,
 )
-from csdp.ledger.schema import (
+from csdp.ledger.store import (
     LIVE,
     ONCE,
     PRODUCT,
     REFUSED,
     VERSION,
+    Database,
     all_datasets,
     all_terms,
     datasets,
     entries,
     one_dataset,
+    open_file,
+    open_url,
+    parse_place,
     plans,
     terms_record,
     unknown_dataset,
 )
-from csdp.ledger.store import Database, open_file, open_url, parse_place
 from csdp.ledger.verify import find_problems
 
 #: Entries that are read in one transaction, and ticks that are looked up in one statement.

@@ -9,8 +9,7 @@ import sqlalchemy as sa
 
 from csdp.errors import LedgerConflictError, LedgerCorruptError, LedgerError
 from csdp.ledger.records import GENESIS, Entry, JSONObject, LedgerProblem, terms_digest
-from csdp.ledger.schema import all_terms, datasets, entries, trigger_names, unknown_dataset
-from csdp.ledger.store import Database
+from csdp.ledger.store import Database, all_terms, datasets, entries, trigger_names, unknown_dataset
 from csdp.scratch import is_open_to_others
 
 _PAGE = 1000

@@ -1,8 +1,7 @@
 """THE GATE: reserve, release, commit, in that order. Nothing is published except through here."""
 
 from csdp.publisher.estimates import learn_from_past, plan_estimator
-from csdp.publisher.gate import Publisher
-from csdp.publisher.release import Batch, Release, Skipped
+from csdp.publisher.gate import Batch, Publisher, Release, Skipped
 from csdp.publisher.sources import AgedSource, PanelSource
 from csdp.publisher.status import Outlook, Standing, look_ahead
 
