@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import csdp
+from csdp.accountant.build import build_components
 from study import sets
 
 #: The parts of a day of flights, whose nights are left out; the others have the time of day as their clock.
@@ -100,7 +101,8 @@ def release_leakage(chain: Any) -> float:
     """
     query, largest = csdp.Mean(), max(len(component) for component in chain.given_path().components())
     if chain.phases > EXACT_PHASES:
-        return csdp.Accountant(csdp.Plan(chain, query, AGE, EPSILON_C), state="vector").after(1).epsilon
+        plan = csdp.Plan(chain, query, AGE, EPSILON_C)
+        return csdp.Accountant(plan, build_components(plan, "vector")).after(1).epsilon
     bounds: tuple[str, ...] = ("auto",)
     if chain.states**largest > EXACT_STATES:
         bounds = ("influence" if chain.direction == "backward" else "lineage", "group")

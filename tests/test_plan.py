@@ -44,8 +44,6 @@ def test_every_part_of_the_content_changes_the_digest() -> None:
         Plan(CHAIN, Mean(), 3, 1.0),
         Plan(CHAIN, Mean(), [2, 3], 1.0),
         Plan(CHAIN, Mean(), 2, 1.5),
-        Plan(CHAIN, Mean(), 2, 1.0, adversary="uninformed"),
-        Plan(CHAIN, Mean(), 2, 1.0, bound="profile"),
         Plan(CHAIN, Mean(), 2, 1.0, stale_limit=1),
         Plan(CHAIN, Linear([1.0, 0.5]), 2, 1.0),
         Plan(CHAIN, Linear([1.0, 0.5 + 2**-19]), 2, 1.0),
@@ -78,7 +76,7 @@ def test_outputs_are_named_after_the_sequences_of_the_plan_that_they_belong_to()
     "plan",
     [
         Plan(CHAIN, Mean(), 2, 1.0),
-        Plan(CHAIN, Identity(), [1, 4], 0.1, adversary="uninformed", bound="profile", stale_limit=3),
+        Plan(CHAIN, Identity(), [1, 4], 0.1, stale_limit=3),
         Plan(Family([CHAIN, CoupledChain(np.eye(2), [[0.9, 0.1], [0.2, 0.8]])]), Histogram(), 1, 0.5),
         Plan(WIDE, Linear(np.linspace(0.1, 1.3, 12).tolist()), 1, 0.5),
         Plan(JointChain(np.full((4, 4), 0.25), states=2, sequences=2), Count(1), 1, 0.5),
@@ -175,10 +173,10 @@ def test_bad_schedules_say_what_is_allowed(levels: tuple[float, ...], then: floa
 def test_a_schedule_is_a_function_of_the_tick() -> None:
     schedule = Schedule((0.5, 0.0, 0.25), start=10, then=0.125)
     assert [schedule.level(tick) for tick in (9, 10, 11, 12, 13, 99)] == [0.0, 0.5, 0.0, 0.25, 0.125, 0.125]
-    plan = Plan(CHAIN, Mean(), 2, 1.0, stale_limit=2, adversary="uninformed", schedule=schedule)
+    plan = Plan(CHAIN, Mean(), 2, 1.0, stale_limit=2, schedule=schedule)
     assert [plan.level(tick) for tick in (9, 10, 13)] == [0.0, 0.5, 0.125]
     once = plan.at(0.25)
-    assert (once.schedule, once.epsilon_c, once.stale_limit, once.adversary) == (None, 0.25, 2, "uninformed")
+    assert (once.schedule, once.epsilon_c, once.stale_limit) == (None, 0.25, 2)
     assert once.at(0.25) is once
     assert once.level(9) == 0.25
 

@@ -1,4 +1,4 @@
-"""Plans of version 0.2 with a table of outputs, noise levels per phase or a memory of readings: refused in words."""
+"""Plans of version 0.2 that use something removed: refused in words."""
 
 from __future__ import annotations
 
@@ -40,6 +40,11 @@ def memory() -> str:
     return json.dumps({**Plan(SLOW, Mean(of=OF), 1, 0.5).to_dict(), "query": MEMORY})
 
 
+def choice(**chosen: str) -> str:
+    """What version 0.2 wrote of a plan for another adversary, or by a certain bound."""
+    return json.dumps({**Plan(SLOW, Mean(), 1, 0.5).to_dict(), **chosen})
+
+
 #: Plans of version 0.2, a plan that can take their place, and what is said of them.
 PLANS = {
     "table": (
@@ -51,6 +56,16 @@ PLANS = {
         phase_levels(),
         Plan(CLOCK, Mean(), 1, 0.5),
         "levels 0.5, 0.2 per phase of a clock given; .* one epsilon_c",
+    ),
+    "adversary": (
+        choice(adversary="uninformed"),
+        Plan(SLOW, Mean(), 1, 0.5),
+        "adversary 'uninformed' given; .* Make the plan again without it",
+    ),
+    "bound": (
+        choice(bound="group"),
+        Plan(SLOW, Mean(), 1, 0.5),
+        "bound 'group' given; .* Make the plan again without it",
     ),
     "memory": (memory(), Plan(SLOW, Mean(of=OF), 1, 0.5), "'memory 3' given; .* publish a query of states"),
 }

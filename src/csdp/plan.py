@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from csdp.age_check import compare_with_past
 from csdp.aging import check_ages, check_epsilon
-from csdp.bounds.adversary import Adversary
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, as_text
 from csdp.chain import Family, Model, Verdict, certified_model, worst_verdict
@@ -40,8 +39,13 @@ SCHEMA: Final = "csdp/plan/1"
 _TABLE_SCHEMA: Final = "csdp/plan/2"
 #: Of plans of version 0.2 with a noise level for each phase of a clock, which are refused.
 _PHASE_SCHEMA: Final = "csdp/plan/3"
+#: What plans of version 0.2 could choose; a digest still names it.
+_FIXED: Final = {"adversary": "informed", "bound": "auto"}
 #: What a recorded plan of version 0.2 that uses something removed has in its text.
-_REMOVED: Final = re.compile(rf'{_TABLE_SCHEMA}|{_PHASE_SCHEMA}| memory |"failed"|"initial":\s*\[|"protect"')
+_REMOVED: Final = re.compile(
+    rf'{_TABLE_SCHEMA}|{_PHASE_SCHEMA}| memory |"failed"|"initial":\s*\[|"protect"'
+    r'|"adversary":\s*"(?!informed")|"bound":\s*"(?!auto")'
+)
 #: Largest `stale_limit`.
 MAX_STALE: Final = 10_000
 #: Lattice steps that a float counts exactly.
@@ -65,7 +69,6 @@ class Plan(Displayed):
             function are rounded to a lattice, and its sensitivity grows by that rounding.
         ages: one age for all sequences, or one each.
         epsilon_c: noise level.
-        adversary, bound: as for `csdp.bounds`. A plan whose bound is not sound cannot publish.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
         schedule: noise levels by tick; none may be above epsilon_c.
         readings_check: where readings are published, what `check_readings` said of their public past; by default
@@ -81,8 +84,6 @@ class Plan(Displayed):
     query: QueryTable
     ages: tuple[int, ...]
     epsilon_c: float
-    adversary: Adversary = "informed"
-    bound: str = "auto"
     stale_limit: int = 0
     schedule: Schedule | None = None
     model: Model = field(init=False, repr=False, compare=False)
@@ -104,8 +105,6 @@ class Plan(Displayed):
         ages: Any,
         epsilon_c: float,
         *,
-        adversary: Adversary = "informed",
-        bound: str = "auto",
         stale_limit: int = 0,
         schedule: Schedule | None = None,
         readings_check: ReadingsEvidence | None = None,
@@ -134,8 +133,6 @@ class Plan(Displayed):
             "query": computation,
             "ages": checked,
             "epsilon_c": check_epsilon(epsilon_c),
-            "adversary": adversary,
-            "bound": bound,
             "stale_limit": stale_limit,
             "schedule": schedule,
             "model": model,
@@ -157,15 +154,16 @@ class Plan(Displayed):
 
     @cached_property
     def _planned(self) -> Leakage:
-        """One release by the plan's own bound, before its verdict is known."""
-        return self.one_release(bound=self.bound)
+        """The same before the verdict is known."""
+        return self._after(0)
 
-    def one_release(self, passed: int = 0, *, bound: str = "auto") -> Leakage:
-        """The leakage of the present some ticks after one release, by a bound."""
+    def one_release(self, passed: int = 0) -> Leakage:
+        """The leakage of the present some ticks after one release."""
+        return self._after(passed) if passed else self._planned
+
+    def _after(self, passed: int) -> Leakage:
         ages = [age + passed for age in self.ages]
-        return leakage(
-            self.chain, self.query, ages=ages, epsilon_c=self.epsilon_c, bound=bound, adversary=self.adversary
-        )
+        return leakage(self.chain, self.query, ages=ages, epsilon_c=self.epsilon_c)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -189,8 +187,7 @@ class Plan(Displayed):
     def _additive(self) -> tuple[FoldTable, float]:
         """A query that adds up contributions of states, and its certificate: the plan's own, or their sum."""
         query = self.query
-        plain = self.adversary == "informed"
-        if plain and query.of_states and isinstance(query, FoldTable) and query.fold == "sum":
+        if query.of_states and isinstance(query, FoldTable) and query.fold == "sum":
             return query, self._planned.epsilon
         total = tabulate(Sum(), self.model)
         assert isinstance(total, FoldTable)
@@ -264,7 +261,7 @@ class Plan(Displayed):
 
     def _again(self, **changes: Any) -> Plan:
         """The same plan with some arguments changed."""
-        names = ("adversary", "bound", "stale_limit", "schedule", "readings_check")
+        names = ("stale_limit", "schedule", "readings_check")
         options = {name: getattr(self, name) for name in names} | changes
         chain, epsilon_c = options.pop("chain", self.chain), options.pop("epsilon_c", self.epsilon_c)
         return Plan(chain, self.query, self.ages, epsilon_c, **options)
@@ -317,8 +314,7 @@ class Plan(Displayed):
             "query": self.query.text,
             "ages": self.ages[0] if len(set(self.ages)) == 1 else list(self.ages),
             "epsilon_c": self.epsilon_c,
-            "adversary": self.adversary,
-            "bound": self.bound,
+            **_FIXED,
             "stale_limit": self.stale_limit,
         }
         if self.schedule is not None:
@@ -364,6 +360,7 @@ class Plan(Displayed):
             raise InputError(f"plan: this version reads schema {SCHEMA!r}; write plans with Plan.to_json")
         _refuse_table(content)
         _refuse_distance(content)
+        _refuse_choices(content)
         try:
             if content.get("algorithm") == _FIRST_ALGORITHM and content["algorithm"] is not True:
                 raise InputError(
@@ -378,8 +375,6 @@ class Plan(Displayed):
                 _read_query(content["query"], content.get("groups")),
                 content["ages"],
                 content["epsilon_c"],
-                adversary=content["adversary"],
-                bound=content["bound"],
                 stale_limit=content["stale_limit"],
                 schedule=Schedule.from_dict(content.get("schedule")),
                 readings_check=content.get("readings_check"),
@@ -442,8 +437,8 @@ def refuse_first_version(text: str) -> None:
 def check_supported(text: str) -> None:
     """Refuse a plan, as JSON text of a ledger, that this version cannot account for.
 
-    Plans of csdp 0.1, and of version 0.2 those with a table of outputs, levels per phase, a protected distance,
-    readings with a memory, a rejected check of readings, or a chain with an initial law.
+    Plans of csdp 0.1, and of version 0.2 those with a table of outputs, levels per phase, a protected distance, another
+    adversary or bound, readings with a memory, a rejected check of readings, or a chain with an initial law.
     """
     refuse_first_version(text)
     if not _REMOVED.search(text):
@@ -451,6 +446,7 @@ def check_supported(text: str) -> None:
     content = parse_json("plan", text)
     _refuse_table(content)
     _refuse_distance(content)
+    _refuse_choices(content)
     for chain in content["chain"]:
         for part in (chain, *(chain.get("family") or ())):
             refuse_initial(part)
@@ -477,3 +473,13 @@ def _refuse_table(content: Mapping[str, Any]) -> None:
             "plan: a table to draw outputs from given; a plan adds noise to the answers. Make the plan again with "
             "noise, by csdp.find_plan or `csdp plan`"
         )
+
+
+def _refuse_choices(content: Mapping[str, Any]) -> None:
+    """Refuse the content of a plan for another adversary or by another bound than every plan has now."""
+    for name, value in _FIXED.items():
+        if content.get(name, value) != value:
+            raise InputError(
+                f"plan: {name} {content.get(name)!r} given; every plan is certified for the informed adversary by the "
+                f"sharpest bound ({name} {value!r}). Make the plan again without it"
+            )

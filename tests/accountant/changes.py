@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 import csdp
-from csdp.accountant import Accountant
 from csdp.plan import Plan
 from csdp.query import PerGroup
 from csdp.query_table import Groups
 from oracle import joint_kernel, snapshots
 
 from oracle import Told, history_leakage  # isort: skip
+from accountant.systems import follow
 
 Array = NDArray[np.float64]
 #: Rows of a table of likelihoods times its columns; beyond, a case is drawn anew.
@@ -41,7 +41,6 @@ class Case:
 
     coupling: Array
     transitions: Array
-    adversary: str
     stages: tuple[Stage, ...]
     moment: int
 
@@ -55,8 +54,8 @@ class Case:
         accountant, state, cost = None, None, 0.0
         for stage in self.stages:
             query = PerGroup(csdp.Sum(), stage.groups)
-            plan = Plan(chain, query, stage.ages, stage.epsilon_c, adversary=self.adversary)  # type: ignore[arg-type]
-            following = Accountant(plan, state=stage.state)
+            plan = Plan(chain, query, stage.ages, stage.epsilon_c)
+            following = follow(plan, stage.state)
             if accountant is None or state is None:
                 state = following.start(stage.from_tick - 1)
             elif cost > 0:
@@ -95,7 +94,7 @@ class Case:
 
     def truth(self) -> float:
         kernel = joint_kernel(self.coupling, self.transitions)
-        return history_leakage(kernel, self.sequences, 2, self.outputs(), self.moment, adversary=self.adversary)
+        return history_leakage(kernel, self.sequences, 2, self.outputs(), self.moment)
 
 
 def partitions(s: int) -> list[Groups]:
@@ -119,9 +118,8 @@ def draw_case(rng: np.random.Generator) -> Case:
         moves = rng.uniform(low, 1 - low, size=(s, s, 2)) if low < 0.5 else rng.uniform(0.3, 0.7, size=(s, s, 2))
         transitions = np.stack([moves, 1 - moves], axis=-1)
         stages, tick = [], 0
-        adversary = str(rng.choice(["informed", "informed", "uninformed", "uninformed"]))
         for number in range(int(rng.integers(2, 4))):
-            state = str(rng.choice(["vector", "scalar", "auto"] if adversary == "informed" else ["scalar", "auto"]))
+            state = str(rng.choice(["vector", "scalar", "auto"]))
             ages = tuple(int(a) for a in rng.integers(0, 3, size=s))
             if rng.random() < 0.6:
                 ages = (ages[0],) * s
@@ -135,7 +133,7 @@ def draw_case(rng: np.random.Generator) -> Case:
                 ticks.append(tick)
             level = float(10 ** rng.uniform(-0.5, 0.6))
             stages.append(Stage(groups, ages, level, state, tuple(ticks), from_tick))
-        case = Case(coupling, transitions, adversary, tuple(stages), tick + int(rng.integers(2)))
+        case = Case(coupling, transitions, tuple(stages), tick + int(rng.integers(2)))
         if case.slices() * s <= 19 and case.cells() <= _LARGEST:
             return case
 

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import csdp
+from csdp.accountant import Accountant, State
+from csdp.accountant.account import newest
+from csdp.accountant.build import build_components
 from csdp.plan import Plan
 from csdp.query_table import Query
 from oracle import joint_kernel, query_values, recurrent_states, sensitivity
@@ -17,6 +20,16 @@ from oracle import Told, history_leakage  # isort: skip
 
 Array = NDArray[np.float64]
 QUERIES = ("mean", "max", "count", "identity", "sum", "min", "histogram")
+
+
+def follow(plan: Plan, rule: str = "auto") -> Accountant:
+    """The accountant of a plan with a certain rule for its states wherever that fits."""
+    return Accountant(plan) if rule == "auto" else Accountant(plan, build_components(plan, rule))  # type: ignore[arg-type]
+
+
+def by_states(accountant: Accountant, state: State, passed: int = 0) -> float:
+    """The leakage of the present by the states alone, without the exact one of a first release."""
+    return max(at.component.leakage(at.state, at.depth)[0] for at in newest(accountant.components, state, passed))
 
 
 @dataclass(frozen=True)
@@ -49,7 +62,6 @@ class System:
     ages: tuple[int, ...]
     asked: Asked
     epsilon_c: float
-    adversary: str
 
     @property
     def kernel(self) -> Array:
@@ -61,15 +73,14 @@ class System:
 
     def plan(self, **changed: object) -> Plan:
         ages, epsilon_c = changed.pop("ages", self.ages), changed.pop("epsilon_c", self.epsilon_c)
-        adversary = changed.pop("adversary", self.adversary)
         asked = changed.pop("asked", self.asked)
-        return Plan(self.chain, asked.query, ages, epsilon_c, adversary=adversary, **changed)  # type: ignore
+        return Plan(self.chain, asked.query, ages, epsilon_c, **changed)  # type: ignore
 
     def told(self, tick: int, ages: tuple[int, ...] | None = None) -> Told:
         return self.asked.told(tick, ages or self.ages, self.epsilon_c)
 
     def truth(self, outputs: list[Told], moment: int) -> float:
-        return history_leakage(self.kernel, self.s, self.m, outputs, moment, adversary=self.adversary)
+        return history_leakage(self.kernel, self.s, self.m, outputs, moment)
 
 
 def row(rng: np.random.Generator, kind: str, m: int) -> Array:
@@ -101,7 +112,6 @@ def systems(
     sizes: tuple[tuple[int, int], ...] = ((1, 2), (1, 3), (2, 2), (2, 2), (2, 3)),
     queries: tuple[str, ...] = QUERIES,
     kinds: tuple[str, ...] = KINDS,
-    adversaries: tuple[str, ...] = ("informed",),
     oldest: int = 3,
     common: bool | None = None,
 ) -> System:
@@ -116,7 +126,6 @@ def systems(
     ages = (draw(age),) * s if common else tuple(draw(age) for _ in range(s))
     asked = Asked(draw(st.sampled_from(queries)), s, m, draw(st.integers(0, m - 1)))
     epsilon_c = draw(st.sampled_from((0.1, 0.5, 1.0, 2.0, 4.0)))
-    adversary = draw(st.sampled_from(adversaries))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     first = transitions_of(rng, kind, m)
     transitions = (
@@ -138,7 +147,7 @@ def systems(
         coupling = np.eye(s)[[0, *range(s - 1)]]
     if not one_law(joint_kernel(coupling, transitions)):
         transitions = 0.9 * transitions + 0.1 / m
-    return System(coupling, transitions, s, m, ages, asked, epsilon_c, adversary)
+    return System(coupling, transitions, s, m, ages, asked, epsilon_c)
 
 
 def one_law(kernel: Array) -> bool:

@@ -14,6 +14,7 @@ from csdp.query_table import Groups
 from oracle import Told, history_leakage  # isort: skip
 from accountant.changes import sweep  # isort: skip
 from oracle import joint_kernel  # isort: skip
+from accountant.systems import follow
 
 SINGLES: Groups = ((0,), (1,))
 TOGETHER: Groups = ((0, 1),)
@@ -51,9 +52,9 @@ def kernel() -> np.ndarray:
 @pytest.mark.parametrize("state", ["vector", "scalar", "metric"])
 @pytest.mark.parametrize("releases", [1, 2])
 def test_no_change_of_groups_is_below_the_truth(state: str, releases: int) -> None:
-    new = Accountant(asked(TOGETHER), state=state)
+    new = follow(asked(TOGETHER), state)
     truth = history_leakage(kernel(), 2, 2, told(releases), releases)
-    assert changed(Accountant(asked(SINGLES), state=state), new, releases) >= truth
+    assert changed(follow(asked(SINGLES), state), new, releases) >= truth
 
 
 def test_random_changes_are_never_below_brute_force() -> None:
@@ -69,7 +70,7 @@ def test_many_random_changes_are_never_below_brute_force() -> None:
 
 
 def test_the_cost_under_any_model_is_taken_where_it_is_less() -> None:
-    old, new = Accountant(asked(SINGLES, level=0.01), state="vector"), Accountant(asked(TOGETHER), state="scalar")
+    old, new = follow(asked(SINGLES, level=0.01), "vector"), follow(asked(TOGETHER), "scalar")
     state = old.history(1)
     carried = new.take_over(old, state, tick=state.tick, cost=0.02)
     assert float(carried.slices[0].max()) == 0.02 < old.largest(state)
@@ -77,9 +78,9 @@ def test_the_cost_under_any_model_is_taken_where_it_is_less() -> None:
 
 def test_a_family_is_matched_by_its_members_in_any_order() -> None:
     weak = CoupledChain([[0.99, 0.01], [0.01, 0.99]], [[0.6, 0.4], [0.4, 0.6]])
-    old = Accountant(asked(SINGLES, chain=Family([MIRRORED, weak])), state="scalar")
+    old = follow(asked(SINGLES, chain=Family([MIRRORED, weak])), "scalar")
     state = old.history(2)
-    same = Accountant(asked(SINGLES, chain=Family([weak, MIRRORED])), state="scalar")
+    same = follow(asked(SINGLES, chain=Family([weak, MIRRORED])), "scalar")
     assert same.plan.chain == old.plan.chain
     carried = same.take_over(old, state, tick=state.tick, cost=1e9)
     before = [float(part.max()) for part in state.slices]
@@ -88,9 +89,9 @@ def test_a_family_is_matched_by_its_members_in_any_order() -> None:
 
 def test_the_newest_reading_of_all_plans_is_what_counts() -> None:
     """Age 1, then ages 5 and 8, then another change: the first plan's newest reading is still the newest."""
-    first = Accountant(asked(SINGLES, ages=1), state="scalar")
-    second = Accountant(asked(SINGLES, ages=(5, 8), level=0.01), state="scalar")
-    third = Accountant(asked(SINGLES, ages=1), state="scalar")
+    first = follow(asked(SINGLES, ages=1), "scalar")
+    second = follow(asked(SINGLES, ages=(5, 8), level=0.01), "scalar")
+    third = follow(asked(SINGLES, ages=1), "scalar")
     state = second.take_over(first, first.history(1), tick=1, cost=4.0)
     state = second.release(state, 2)
     assert state.pending
@@ -111,8 +112,8 @@ def test_components_that_become_alike_count_the_worst_of_them(state: str, direct
     """Two equal chains, read at ages 2 and 1, and then both at 3: one stands for both, whose past differs."""
     rows = [[0.001, 0.999], [0.0909, 0.9091]]
     chain = CoupledChain(np.eye(2), rows, direction=direction)  # type: ignore[arg-type] # one of two words
-    old = Accountant(asked(SINGLES, chain=chain, ages=(2, 1)), state=state)
-    new = Accountant(asked(SINGLES, chain=chain, ages=(3, 3)), state=state)
+    old = follow(asked(SINGLES, chain=chain, ages=(2, 1)), state)
+    new = follow(asked(SINGLES, chain=chain, ages=(3, 3)), state)
     past = old.history(3)
     carried = new.take_over(old, past, tick=past.tick + 4, cost=3 * old.history_cost())
     certified = new.leakage(carried).epsilon

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 
 import pytest
 
+from accountant.systems import follow
 from csdp import Accountant, CoupledChain, Max, Mean, Sum
-from csdp.accountant.component import JointComponent
-from csdp.accountant.protocol import AccountedComponent
-from csdp.accountant.smaller import SmallerComponent
-from csdp.accountant.vector import InfluenceComponent, SliceComponent
 from csdp.plan import Plan
 
 PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -21,32 +17,9 @@ PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_nothing_caps_what_is_told_of_a_fresh_reading(state: str, direction: str) -> None:
     chain = CoupledChain(PAIR.coupling, PAIR.transitions, direction=direction)
-    (component,) = Accountant(Plan(chain, Mean(), 0, 50.0), state=state).components
+    (component,) = follow(Plan(chain, Mean(), 0, 50.0), state).components
     assert component.cap(0)[0] == math.inf
-    assert Accountant(Plan(chain, Mean(), 0, 50.0), state=state).after(1).epsilon >= 50.0
-
-
-@pytest.mark.parametrize("kind", [JointComponent, InfluenceComponent, SliceComponent, SmallerComponent])
-@pytest.mark.parametrize("name", ["add", "advance", "leakage", "peak", "decaying_bound", "cap", "carry", "lifetime"])
-def test_every_component_is_asked_as_the_protocol_says(kind: type, name: str) -> None:
-    told, asked = (inspect.signature(getattr(one, name)).parameters.values() for one in (AccountedComponent, kind))
-    assert [(p.name, p.kind, p.default) for p in asked] == [(p.name, p.kind, p.default) for p in told]
-
-
-def test_a_ring_of_many_sequences_finds_its_rest_without_following_the_history() -> None:
-    coupling = {(i, (i + d) % 9): w for i in range(9) for d, w in ((0, 0.8), (1, 0.1), (8, 0.1))}
-    chain = CoupledChain(coupling, [[0.7, 0.3], [0.3, 0.7]], direction="backward")
-    rest = Accountant(Plan(chain, Mean(), 1, 0.1), state="vector").long_run()
-    assert rest is not None
-    assert rest.consecutive is None
-
-
-@pytest.mark.parametrize("state", ["metric", "scalar"])
-def test_a_long_gap_forgets_what_was_released_before_it(state: str) -> None:
-    accountant = Accountant(Plan(PAIR, Mean(), 1, 0.5), state=state)
-    first = accountant.release(accountant.start(), 1)
-    again = accountant.release(first, 60)
-    assert accountant.leakage(again).epsilon == pytest.approx(accountant.leakage(first).epsilon, rel=1e-9)
+    assert follow(Plan(chain, Mean(), 0, 50.0), state).after(1).epsilon >= 50.0
 
 
 def test_the_lifetime_of_a_record_at_unequal_ages_is_whole_or_that_of_no_end() -> None:
@@ -78,14 +51,8 @@ def test_the_peak_of_a_first_release_is_that_of_the_component_that_still_rises()
     assert accountant.peak(state) == max(later)
 
 
-def test_a_release_of_less_noise_budget_costs_less_at_the_next_tick_too() -> None:
-    accountant = Accountant(Plan(PAIR, Mean(), 1, 0.5))
-    half = accountant.release(accountant.start(), 1, epsilon_c=0.25)
-    assert accountant.leakage(half).epsilon < 0.55 * accountant.after(1).epsilon
-
-
 def test_one_number_counts_a_release_at_unequal_ages_once() -> None:
-    accountant = Accountant(Plan(PAIR, Max(), (1, 2), 0.5), state="scalar")
+    accountant = follow(Plan(PAIR, Max(), (1, 2), 0.5), "scalar")
     assert accountant.largest(accountant.history(1)) == pytest.approx(0.5)
 
 

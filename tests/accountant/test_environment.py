@@ -5,10 +5,10 @@ from itertools import pairwise, product
 import numpy as np
 import pytest
 
-import csdp
+from accountant.systems import follow
 from csdp import Accountant, CoupledChain, EnvironmentChain, Mean, Plan
-from csdp.accountant.state import State
-from csdp.errors import InputError, TooLargeError
+from csdp.accountant.account import newest
+from csdp.accountant.record import State
 from oracle import (
     clock_backward_kernels,
     likelihoods,
@@ -64,7 +64,7 @@ def test_no_state_under_a_clock_lies_below_enumeration(state, direction, seed):
     members = [random_member(rng, s, m, kind) for kind in (("plain", "persistent"), ("hub", "skewed"))[seed % 2]]
     chain = EnvironmentChain(chains_of(members, direction), cycle=(0, 1))
     age, epsilon_c = seed % 3, 0.8
-    accountant = Accountant(Plan(chain, Mean(), age, epsilon_c), state=state)
+    accountant = follow(Plan(chain, Mean(), age, epsilon_c), state)
     for releases in (1, 3):
         truth = clock_truth(members, (0, 1), direction, s, m, epsilon_c, age, releases)
         assert accountant.after(releases).epsilon >= truth * (1 - 1e-9)
@@ -84,7 +84,7 @@ def test_no_state_of_a_given_environment_lies_below_any_path(state, direction, s
     kernels = [member_kernel(member) for member in members]
     answers, delta = mean_answers(s, m)
     age, epsilon_c, releases = 1 + seed % 2, 0.8, 3
-    accountant = Accountant(Plan(chain, Mean(), age, epsilon_c), state=state)
+    accountant = follow(Plan(chain, Mean(), age, epsilon_c), state)
     value = accountant.after(releases)
     assert value.environment == "given"
     assert any("facts about the environment" in words for words in value.assumptions)
@@ -105,7 +105,7 @@ def test_equal_environments_leak_as_the_plain_chain():
         plain = CoupledChain(PAIR, binary(0.3, 0.3), direction=direction)
         clock = EnvironmentChain([plain, plain], cycle=(0, 1))
         for state in ("metric", "scalar", "vector"):
-            one, two = (Accountant(Plan(chain, Mean(), 1, 0.5), state=state) for chain in (plain, clock))
+            one, two = (follow(Plan(chain, Mean(), 1, 0.5), state) for chain in (plain, clock))
             for releases in (1, 2, 5):
                 assert two.after(releases).epsilon == pytest.approx(one.after(releases).epsilon, rel=1e-6)
 
@@ -122,10 +122,10 @@ def test_equal_environments_leak_as_the_plain_chain():
 def test_what_far_later_ticks_are_bounded_by_never_grows(direction, how, state, kind):
     """And lies above what is told then; a history that is told long after lies below both."""
     members = [CoupledChain(PAIR, binary(p, q), direction=direction) for p, q in ((0.02, 0.03), (0.1, 0.2))]
-    accountant = Accountant(Plan(EnvironmentChain(members, **how), Mean(), 1, 0.5), state=state)
+    accountant = follow(Plan(EnvironmentChain(members, **how), Mean(), 1, 0.5), state)
     (component,) = accountant.components
     assert component.kind == kind
-    ((_, now, depth),) = accountant._newest(accountant.history(3))
+    ((_, now, depth),) = newest(accountant.components, accountant.history(3))
     steps = [depth + n for n in (0, 1, 2, 5, 40, 400)]
     told = [component.leakage(now, n)[0] for n in steps]
     bounds = [component.decaying_bound(now, n) for n in steps]
@@ -134,21 +134,6 @@ def test_what_far_later_ticks_are_bounded_by_never_grows(direction, how, state, 
     assert component.peak(now, depth) >= max(told)
     nothing = component.advance(np.zeros_like(now), 3)
     assert component.leakage(nothing, 1)[0] == component.decaying_bound(nothing, 1) == 0.0
-
-
-def test_what_cannot_be_followed_counts_as_everything_told():
-    """Other adversaries than the informed one, given the environment of a backward chain: group level or cap."""
-    members = [CoupledChain(PAIR, binary(p, q), direction="backward") for p, q in ((0.2, 0.3), (0.1, 0.2))]
-    chain = EnvironmentChain(members, switching=[[0.5, 0.5], [0.5, 0.5]])
-    accountant = Accountant(Plan(chain, Mean(), 1, 0.5, adversary="uninformed"))
-    (component,) = accountant.components
-    assert component.kind == "cap"
-    state = accountant.history(3)
-    ((_, now, depth),) = accountant._newest(state)
-    assert component.advance(now, 2).max() == now.max() == pytest.approx(3 * accountant.history_cost())
-    told = component.leakage(now, depth)[0]
-    assert told == accountant.epsilon(state) == min(now.max(), component.cap(depth)[0])
-    assert component.peak(now, depth) == component.decaying_bound(now, depth) == told
 
 
 def test_a_large_ring_under_a_clock_counts_the_noise():
@@ -188,16 +173,3 @@ def test_a_hidden_environment_ties_all_sequences_at_the_group_level():
     assert Accountant(Plan(hidden, Mean(), 1, 1.0)).group_level() == pytest.approx(3.0)
     assert Accountant(Plan(hidden, Mean(), 1, 1.0)).largest_component == 3
     assert Accountant(Plan(clock, Mean(), 1, 1.0)).group_level() == pytest.approx(1.0)
-
-
-def test_states_that_do_not_fit_are_refused():
-    members = [CoupledChain(PAIR, binary(p, q)) for p, q in ((0.3, 0.3), (0.1, 0.4))]
-    plan = Plan(EnvironmentChain(members, cycle=(0, 1)), Mean(), 1, 0.5, adversary="uninformed")
-    with pytest.raises(InputError, match="vector"):
-        _ = Accountant(plan, state="vector").components
-    assert csdp.Accountant(plan).after(1).epsilon > 0
-    with pytest.raises(InputError, match="'auto', 'metric', 'scalar' or 'vector'"):
-        _ = Accountant(plan, state="influence").components
-    apart = Plan(EnvironmentChain(members, cycle=(0, 1)), Mean(), [0, 200], 0.5)
-    with pytest.raises(TooLargeError, match="spread over 200 steps"):
-        _ = Accountant(apart, state="metric").components

@@ -7,8 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
+from accountant.systems import follow
 from csdp import Accountant, CoupledChain, EnvironmentChain, Mean, Plan
-from csdp.accountant.environment import _SCALAR_STEPS
+from csdp.accountant.kernels import _SCALAR_STEPS
 from oracle import clock_backward_kernels, joint_kernel, mean_answers, worst
 
 GAPS = [_SCALAR_STEPS + n for n in (-1, 0, 1, 2, 5)]
@@ -54,7 +55,7 @@ def at_any_phase(kernels, releases, until, s, m=2):
 @pytest.mark.parametrize("gap", GAPS)
 def test_blocks_are_led_to_their_phase_by_every_tick_of_a_gap(gap):
     chain = EnvironmentChain([member(PAIR, 1e-6) for _ in range(7)], cycle=tuple(range(7)))
-    (component,) = Accountant(Plan(chain, Mean(), 0, 1.0), state="scalar").components
+    (component,) = follow(Plan(chain, Mean(), 0, 1.0), "scalar").components
     state = np.zeros((7, 1, 1))
     state[2] = 1.0
     assert component.advance(state, gap).argmax() == (2 + gap) % 7
@@ -68,7 +69,7 @@ def test_one_level_at_every_phase_is_not_below_the_truth_after_a_gap(period, slo
     rates = [slow, *[1e-9] * (period - 1)]
     chain = EnvironmentChain([member(PAIR, p, direction=direction) for p in rates], cycle=tuple(range(period)))
     kernels = clock_backward_kernels([joint(PAIR, p) for p in rates], backward=direction == "backward")
-    accountant = Accountant(Plan(chain, Mean(), 0, 1.0), state=state)
+    accountant = follow(Plan(chain, Mean(), 0, 1.0), state)
     for gap, levels in product(GAPS[1:4], ((1.0, 1.0, 1.0), (0.25, 1.0, 0.5))):
         releases = dict(zip((0, 2, 2 + gap), levels, strict=True))
         reached = accountant.start()

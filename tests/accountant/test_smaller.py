@@ -10,19 +10,20 @@ import pytest
 
 import csdp
 from csdp.accountant import Accountant
-from csdp.accountant.component import JointComponent
-from csdp.accountant.lateness import Lateness
-from csdp.accountant.smaller import SmallerComponent
+from csdp.accountant.joint import JointComponent
+from csdp.accountant.record import Lateness
+from csdp.accountant.slice import SmallerComponent
 from oracle import joint_kernel, likelihoods, mean_answers, reverse, stationary, worst
 
 from bounds.test_influence import ring  # isort: skip
+from accountant.systems import follow
 
 KINDS = ("auto", "scalar", "vector")
 
 
 def by_kind(plan: csdp.Plan) -> list[Accountant]:
     """The accountant's own choice, and either state alone."""
-    own, *alone = (Accountant(plan, state=kind) for kind in KINDS)
+    own, *alone = (follow(plan, kind) for kind in KINDS)
     assert any(isinstance(component, SmallerComponent) for component in own.components)
     return [own, *alone]
 
@@ -98,12 +99,6 @@ def test_a_late_reading_counts_where_it_was_read() -> None:
     states = [one.release(state, 2) for one, state in zip(accountants, states, strict=True)]
     certified, *alone = (one.epsilon(state) for one, state in zip(accountants, states, strict=True))
     assert certified == pytest.approx(min(alone), rel=1e-12)
-
-
-def test_ages_that_no_metric_state_can_follow_take_the_smaller_too() -> None:
-    pair = csdp.CoupledChain([[0.9, 0.1], [0.1, 0.9]], [[0.7, 0.3], [0.3, 0.7]])
-    own, *alone = (each.limit().epsilon for each in by_kind(csdp.Plan(pair, csdp.Max(), [1, 2], 0.2)))
-    assert own == min(alone)
 
 
 def test_a_clock_takes_the_smaller() -> None:

@@ -10,13 +10,16 @@ import pytest
 
 import csdp
 from csdp.accountant import Accountant
-from csdp.accountant.vector import WINDOW, InfluenceComponent, SliceComponent
+from csdp.accountant.influence import InfluenceComponent
+from csdp.accountant.slice import WINDOW, SliceComponent
 from csdp.errors import InputError
 from oracle import joint_kernel, stationary
 
 from oracle import Told, history_leakage  # isort: skip
 from bounds.test_influence import QUERIES, answers, random_system, ring  # isort: skip
 from bounds.test_slice_history import weakly_coupled  # isort: skip
+from accountant.systems import follow
+from csdp.accountant.account import newest
 
 #: Rounding of brute force itself.
 ROUNDING = 1e-10
@@ -57,7 +60,7 @@ def compare_with_truth(seed, direction):
     wait = int(random.integers(0, 2))
     if (m**s) ** (ticks[-1] - ticks[0] + max(ages) + wait + 2) > 500_000:
         return None
-    accountant = Accountant(plan, state="vector")
+    accountant = follow(plan, "vector")
     state, told = accountant.start(), []
     f = tuple(map(tuple, answers(query, s, m)))
     for tick in ticks:
@@ -93,7 +96,7 @@ def test_rings_are_certified_near_the_metric_state():
     for size in (3, 4):
         for p, epsilon_c, most in ((0.3, 0.1, 1.03), (0.3, 0.28, 1.2)):
             plan = csdp.Plan(ring(size, 0.8, p, p), csdp.Mean(), 1, epsilon_c)
-            metric, vector = (Accountant(plan, state=kind).limit().epsilon for kind in ("metric", "vector"))
+            metric, vector = (follow(plan, kind).limit().epsilon for kind in ("metric", "vector"))
             assert metric <= vector * (1 + 1e-6)
             assert vector <= most * metric
 
@@ -135,9 +138,6 @@ def test_the_group_level_bounds_the_present_too():
     chain = ring(12, 0.75, 0.1, 0.2, "forward")
     accountant = Accountant(csdp.Plan(chain, csdp.Mean(), 1, 1e-6))
     assert accountant.after(2).epsilon <= accountant.group_level(2) * (1 + 1e-9)
-    other = Accountant(csdp.Plan(chain, csdp.Mean(), 1, 1e-6, adversary="uninformed"))
-    assert other.after(2).epsilon <= other.group_level(2) * (1 + 1e-9)
-    assert other.after(2).bound == "group"
 
 
 def test_no_end_of_releases_is_not_bounded_by_the_group_level_of_some():
@@ -164,7 +164,7 @@ def test_hubs_may_raise_a_quiet_state_before_it_falls():
 def test_a_state_that_nothing_bounds_comes_to_rest_too():
     """Readings that are copied back for ever: the state overflows, and nothing is compared with infinity."""
     chain = csdp.CoupledChain([[0.5, 0.5], [0.5, 0.5]], [[1.0, 0.0], [0.5, 0.5]], direction="backward")
-    accountant = Accountant(csdp.Plan(chain, csdp.Sum(), [0, 1], 4.0), state="vector")
+    accountant = follow(csdp.Plan(chain, csdp.Sum(), [0, 1], 4.0), "vector")
     assert math.isinf(accountant.limit().epsilon)
     assert math.isinf(accountant.ceiling())
     assert accountant.long_run() is not None
@@ -188,11 +188,11 @@ def test_a_change_of_plan_keeps_what_is_known_of_every_sequence():
 def test_a_change_of_plan_gives_every_component_its_own_history():
     """Two pairs, one read at age 1 and one at age 4, which tells a tenth."""
     chain = csdp.CoupledChain(np.kron(np.eye(2), [[0.8, 0.2], [0.2, 0.8]]), [[0.7, 0.3], [0.3, 0.7]])
-    old = Accountant(csdp.Plan(chain, csdp.Sum(), [1, 1, 4, 4], 0.5), state="vector")
-    new = Accountant(csdp.Plan(chain, csdp.Mean(), [1, 1, 4, 4], 0.25), state="vector")
+    old = follow(csdp.Plan(chain, csdp.Sum(), [1, 1, 4, 4], 0.5), "vector")
+    new = follow(csdp.Plan(chain, csdp.Mean(), [1, 1, 4, 4], 0.25), "vector")
 
     def by_component(accountant, state):
-        return [component.leakage(now, depth)[0] for component, now, depth in accountant._newest(state)]
+        return [component.leakage(now, depth)[0] for component, now, depth in newest(accountant.components, state)]
 
     before = by_component(old, old.history(6))
     assert before[0] > 10 * before[1] > 0
@@ -200,7 +200,7 @@ def test_a_change_of_plan_gives_every_component_its_own_history():
 
 
 def test_a_state_at_rest_at_unequal_ages_keeps_equal_states_apart_by_nothing():
-    accountant = Accountant(csdp.Plan(ring(9, 0.8, 0.3, 0.3), csdp.Mean(), [1, 2, 1] * 3, 0.1), state="vector")
+    accountant = follow(csdp.Plan(ring(9, 0.8, 0.3, 0.3), csdp.Mean(), [1, 2, 1] * 3, 0.1), "vector")
     rest = accountant.long_run()
     assert (np.diagonal(rest.slices[0], axis1=1, axis2=2) == 0).all()
     assert accountant.after(10).epsilon <= accountant.limit().epsilon == pytest.approx(accountant.after(30).epsilon)
@@ -210,7 +210,7 @@ def test_a_state_at_rest_at_unequal_ages_keeps_equal_states_apart_by_nothing():
 def test_what_is_read_behind_the_state_counts_between_any_two_snapshots(direction):
     """Four sequences are read at age 2, each with half of the noise level 0.1: 0.2 together, and 0.45 if stale."""
     plan = csdp.Plan(ring(9, 0.8, 0.3, 0.3, direction), csdp.Sum(), [1, 2, 2, 1, 2, 1, 1, 1, 2], 0.1)
-    (component,) = Accountant(plan, state="vector").components
+    (component,) = follow(plan, "vector").components
     fresh = component.initial_state()
     behind = component.add(fresh, component.reads(False)[1], behind=1, share=0.5)
     # The history of a forward chain knows the slice, where no sequence tells more than half of the level.
@@ -229,20 +229,3 @@ def test_states_of_many_sequences_are_written_small_and_read_back():
     again = accountant.restore(content)
     assert np.array_equal(again.slices[0], state.slices[0])
     assert accountant.leakage(again, 5).epsilon == accountant.leakage(state, 5).epsilon
-
-
-def test_what_it_does_not_hold_for_is_refused():
-    joint = csdp.JointChain(np.full((4, 4), 0.25), states=2, sequences=2)
-    uninformed = csdp.Plan(ring(3, 0.8, 0.3, 0.3), csdp.Mean(), 1, 0.1, adversary="uninformed")
-    for plan in (csdp.Plan(joint, csdp.Mean(), 1, 0.1), uninformed):
-        with pytest.raises(InputError, match="state='vector' needs"):
-            Accountant(plan, state="vector").after(1)
-    assert math.isinf(Accountant(csdp.Plan(ring(12, 0.8, 0.3, 0.3), csdp.Mean(), 1, 0.1)).lifetime())
-
-
-@pytest.mark.parametrize("direction", ["backward", "forward"])
-def test_without_a_release_nothing_is_told(direction):
-    chain = ring(5, 0.8, 0.3, 0.3, direction)
-    accountant = Accountant(csdp.Plan(chain, csdp.Mean(), 1, 0.5), state="vector")
-    (component,), (nothing,) = accountant.components, accountant.start().slices
-    assert component.leakage(nothing, 3)[0] == 0.0

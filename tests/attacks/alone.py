@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
+from accountant.systems import follow
 from attacks.cases import Case
 from attacks.history import MANY, Outcome
 from attacks.library import make_plan
 from attacks.plain import Truth, answers
-from csdp.accountant import Accountant
 from csdp.errors import CsdpError
 from oracle import TooManyError
 
@@ -30,7 +30,7 @@ def _compare(case: Case, out: Outcome) -> None:
     try:
         (spec,) = case.plans
         plan = make_plan(spec)
-        accountant = Accountant(plan, state=case.state)
+        accountant = follow(plan, case.state)
         state = accountant.start()
     except CsdpError as error:
         out.refused = f"{type(error).__name__}: {error}"

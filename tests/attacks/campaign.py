@@ -42,7 +42,7 @@ def run_case(case: Case, where: Path, *, report: bool = False) -> Outcome:
 def tags_of(case: Case) -> set[str]:
     """What a case covers, as far as its description says."""
     specs = [spec for plan in case.plans for spec in plan.models]
-    tags = {f"query {plan.ask.name}" for plan in case.plans} | {f"adversary {plan.adversary}" for plan in case.plans}
+    tags = {f"query {plan.ask.name}" for plan in case.plans}
     tags |= {f"chain {spec.kind.split()[0]}" for spec in specs} | {f"{case.s} of {case.m} states"}
     tags |= {f"coupling {spec.kind.split()[-1]}" for spec in specs if spec.coupling is not None and spec.s > 1}
     present = {
@@ -71,7 +71,7 @@ def tags_of(case: Case) -> set[str]:
 
 def _followed(plan: PlanSpec) -> bool:
     coupled = any(spec.coupling is not None for spec in plan.models)
-    return plan.large and coupled and plan.adversary == "informed"
+    return plan.large and coupled
 
 
 @dataclass

@@ -17,7 +17,6 @@ Array = NDArray[np.float64]
 Random = np.random.Generator
 
 LEVELS = (0.1, 0.5, 1.0, 2.0, 4.0)
-ADVERSARIES = ("informed", "informed", "uninformed", "uninformed")
 SIZES = ((1, 2), (1, 3), (1, 4), (1, 6), (2, 2), (2, 2), (2, 2), (2, 2), (2, 3), (3, 2), (3, 2))
 BUILT_IN = ("mean", "sum", "max", "min", "count", "histogram", "identity", "linear", "custom")
 TABLES = ("above", "weighted", "average", "gap")
@@ -45,7 +44,6 @@ class PlanSpec:
     ask: Ask
     ages: tuple[int, ...]
     epsilon_c: float
-    adversary: str
     stale_limit: int = 0
     levels: tuple[float, ...] = ()  #: a schedule from tick 0 on, the last level for ever
     large: bool = False  #: followed sequence by sequence, as a large component is, however small it is
@@ -116,7 +114,7 @@ def _ages(rng: Random, s: int, m: int) -> tuple[int, ...]:
     return tuple(int(a) for a in rng.integers(0, oldest + 1, s))
 
 
-def random_plan(rng: Random, s: int, m: int, models: tuple[Spec, ...], adversary: str | None = None) -> PlanSpec:
+def random_plan(rng: Random, s: int, m: int, models: tuple[Spec, ...]) -> PlanSpec:
     """A plan for some models."""
     ask = random_ask(rng, s, m)
     level = float(rng.choice(LEVELS))
@@ -129,7 +127,6 @@ def random_plan(rng: Random, s: int, m: int, models: tuple[Spec, ...], adversary
         ask,
         _ages(rng, s, m),
         level,
-        adversary or str(rng.choice(ADVERSARIES)),
         stale_limit=int(rng.choice([0, 0, 1, 2, 3])),
         levels=levels,
     )
@@ -213,10 +210,9 @@ def _with_other_models(rng: Random, case: Case) -> Case:
         models = tuple(made[id(spec)] for spec in plan.models)
         backward = any(spec.direction == "backward" for spec in models)
         known = any(spec.direction == "backward" and spec.how == "hidden" for spec in models)
-        informed = known or rng.random() < 0.6  # others are refused where the path is known
         large = bool(rng.random() < (0.5 if backward else 0.04))  # a forward one takes a hundred times as long
         large = large or (known and case.m**case.s >= 8)  # as do all pairs of snapshots under every path
-        plans.append(replace(plan, models=models, adversary="informed" if informed else plan.adversary, large=large))
+        plans.append(replace(plan, models=models, large=large))
     if case.alone:
         return replace(case, plans=tuple(plans), state=_state(rng, plans[0]))
     return replace(case, plans=tuple(plans))
@@ -226,7 +222,7 @@ def _state(rng: Random, plan: PlanSpec) -> str:
     """A state that the accountant can keep for all models of a plan."""
     states = ["auto"] if any(spec.margin is not None for spec in plan.models) else ["auto", "metric", "scalar"]
     alone = all(spec.coupling is not None for spec in plan.models)
-    return str(rng.choice([*states, *["vector"] * 3 * (alone and plan.adversary == "informed")]))
+    return str(rng.choice([*states, *["vector"] * 3 * alone]))
 
 
 def _forward_case(seed: int) -> Case:
@@ -240,8 +236,7 @@ def _forward_case(seed: int) -> Case:
         if len(plans) == 2 and rng.random() < 0.3:
             plans.append(plans[0])  # and back again
             continue
-        adversary = before.adversary if rng.random() < 0.7 else None
-        following = random_plan(rng, s, m, _next_models(rng, before, s, m), adversary)
+        following = random_plan(rng, s, m, _next_models(rng, before, s, m))
         if before.ask.groups and rng.random() < 0.5:  # the same question of other groups
             following = replace(following, ask=replace(before.ask, groups=_groups(rng, s)))
         plans.append(following)

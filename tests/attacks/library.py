@@ -13,7 +13,7 @@ import csdp
 from attacks.cases import Ask, PlanSpec
 from attacks.models import Spec
 from csdp import fran
-from csdp.accountant import components
+from csdp.accountant import build
 from csdp.plan import Plan
 from csdp.query import PerGroup
 from csdp.schedule import Schedule
@@ -73,7 +73,6 @@ def make_plan(given: PlanSpec) -> Plan:
         make_query(given.ask, given.models[0]),
         list(given.ages),
         given.epsilon_c,
-        adversary=given.adversary,  # type: ignore[arg-type]
         stale_limit=given.stale_limit,
         schedule=schedule,
     )
@@ -82,13 +81,13 @@ def make_plan(given: PlanSpec) -> Plan:
 @contextmanager
 def follow_sequences(wanted: bool) -> Iterator[None]:
     """The state of a large component where one for all pairs of snapshots would be kept."""
-    kept = components.METRIC_STATES, components.SCALAR_STATES
+    kept = build.METRIC_STATES, build.SCALAR_STATES
     if wanted:
-        components.METRIC_STATES = components.SCALAR_STATES = 1
+        build.METRIC_STATES = build.SCALAR_STATES = 1
     try:
         yield
     finally:
-        components.METRIC_STATES, components.SCALAR_STATES = kept
+        build.METRIC_STATES, build.SCALAR_STATES = kept
 
 
 class Tap:

@@ -82,7 +82,7 @@ class Truth:
     def _told(self, spec: Spec, plan: PlanSpec, tick: int) -> list[list[float]]:
         if not self.outputs:
             return [[0.0] * (QUIET + 1)]
-        return [world.told_from(self.outputs, tick, QUIET, plan.adversary) for world in worlds_of(spec)]
+        return [world.told_from(self.outputs, tick, QUIET, "informed") for world in worlds_of(spec)]
 
     def lifetime(self, plan: PlanSpec) -> float:
         """The most that all outputs tell of one record, by someone who knows all other records of its tick."""

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csdp.accountant import Accountant, answers, components
-from csdp.accountant import accountant as accounting
-from csdp.accountant.environment import EnvironmentComponent
-from csdp.accountant.vector import InfluenceComponent
+from csdp.accountant import Accountant, account, build
+from csdp.accountant.influence import InfluenceComponent
+from csdp.accountant.kernels import EnvironmentKernels
 from csdp.bounds.influence import FamilyRule, WorstInfluenceRule
 from csdp.chain import CoupledChain, InfluenceFamily, environment
 from csdp.plan import Plan
@@ -24,12 +23,12 @@ Patch = pytest.MonkeyPatch
 
 def late_readings_cost_nothing(patch: Patch) -> None:
     """A reading that is older than planned is charged as if it were not."""
-    real = Accountant._add
+    real = account.add_release
 
-    def add(self: Any, state: Any, tick: int, stale: bool, share: float = 1.0) -> Any:
-        return real(self, state, tick, False, share)
+    def add_release(components: Any, state: Any, tick: int, stale: Any = False, share: float = 1.0) -> Any:
+        return real(components, state, tick, share=share)
 
-    patch.setattr(Accountant, "_add", add)
+    patch.setattr(account, "add_release", add_release)
 
 
 def repeated_readings_cost_nothing(patch: Patch) -> None:
@@ -40,13 +39,12 @@ def repeated_readings_cost_nothing(patch: Patch) -> None:
 
 def all_ages_are_the_smallest(patch: Patch) -> None:
     """Unequal ages are charged as if every sequence were read at the newest slice."""
-    real = accounting.build_components
+    real = account.build_components
 
-    def build_components(model: Any, plan: Plan, kind: str) -> Any:
-        younger = Plan(plan.chain, plan.query, plan.min_age, plan.epsilon_c, adversary=plan.adversary)
-        return real(model, younger, kind)
+    def build_components(plan: Plan) -> Any:
+        return real(Plan(plan.chain, plan.query, plan.min_age, plan.epsilon_c))
 
-    patch.setattr(accounting, "build_components", build_components)
+    patch.setattr(account, "build_components", build_components)
 
 
 def a_change_forgets(patch: Patch) -> None:
@@ -72,14 +70,13 @@ def fits_are_free(patch: Patch) -> None:
 
 def the_peak_is_now(patch: Patch) -> None:
     """Quiet ticks are taken to lower the leakage, always."""
-    patch.setattr(Accountant, "peak", lambda self, state: self.leakage(state).epsilon)
+    patch.setattr(Accountant, "_peak", lambda self, state, now: self.leakage(state).epsilon)
 
 
 def a_schedule_counts_half(patch: Patch) -> None:
     """A noise level of its own costs half of what it should."""
-    real = answers.level_share
-
-    patch.setattr(answers, "level_share", lambda plan, level: real(plan, level) * 0.5)
+    real = account._level_share
+    patch.setattr(account, "_level_share", lambda plan, level: real(plan, level) * 0.5)
 
 
 def half_the_noise(patch: Patch) -> None:
@@ -95,12 +92,12 @@ def half_the_noise(patch: Patch) -> None:
 
 def a_vector_state_reads_all_at_the_smallest_age(patch: Patch) -> None:
     """Costs of every sequence are added at the newest slice: sound for one number, not for one a sequence."""
-    real = components.costs_by_age
+    real = build.costs_by_age
 
     def costs_by_age(query: Any, members: Any, *, ages: Any, epsilon_c: float) -> Any:
         return {min(ages): sum(real(query, members, ages=ages, epsilon_c=epsilon_c).values())}
 
-    patch.setattr(components, "costs_by_age", costs_by_age)
+    patch.setattr(build, "costs_by_age", costs_by_age)
 
 
 def a_vector_state_tells_what_its_largest_sequence_tells(patch: Patch) -> None:
@@ -126,35 +123,39 @@ def a_family_is_its_point(patch: Patch) -> None:
 
 def a_clock_stands_still(patch: Patch) -> None:
     """Every step back in time happens at the phase of the present."""
-    real = EnvironmentComponent._step
+    real = EnvironmentKernels.advance
 
-    def step(self: Any, state: Any, *, whole: bool) -> Any:
-        return real(self, state if self.model.cycle is None else np.roll(state, -1, axis=0), whole=whole)
+    def advance(self: Any, state: Any, steps: int, *, is_metric: bool) -> Any:
+        for _ in range(steps):
+            state = real(
+                self, state if self.model.cycle is None else np.roll(state, -1, axis=0), 1, is_metric=is_metric
+            )
+        return state
 
-    patch.setattr(EnvironmentComponent, "_step", step)
+    patch.setattr(EnvironmentKernels, "advance", advance)
 
 
 def a_clock_shows_its_first_phase(patch: Patch) -> None:
     """All ticks are taken for those of the first phase, whatever state is kept."""
     real = environment._unroll_clock
     patch.setattr(environment, "_unroll_clock", lambda members: real([members[0]] * len(members)))
-    first = cached_property(lambda self: [self.model.backward_kernel(phase=0)] * self.model.period)
-    first.__set_name__(EnvironmentComponent, "_kernels")
-    patch.setattr(EnvironmentComponent, "_kernels", first)
+    first = cached_property(lambda self: [[self.model.backward_kernel(phase=0)]] * self.model.period)
+    first.__set_name__(EnvironmentKernels, "_kernels")
+    patch.setattr(EnvironmentKernels, "_kernels", first)
 
 
 def a_given_environment_is_the_first(patch: Patch) -> None:
     """Every step happens under the first of the environments that are possible."""
     real = WorstInfluenceRule.__init__
     patch.setattr(WorstInfluenceRule, "__init__", lambda self, chains: real(self, chains[:1]))
-    move = EnvironmentComponent._move
+    move = EnvironmentKernels._move
 
     def move_by_the_first(self: Any, block: Any, phase: int, *, whole: bool) -> Any:
         self._kernels[phase] = self._kernels[phase][:1]
         self._tables[phase] = self._tables[phase][:1]
         return move(self, block, phase, whole=whole)
 
-    patch.setattr(EnvironmentComponent, "_move", move_by_the_first)
+    patch.setattr(EnvironmentKernels, "_move", move_by_the_first)
 
 
 #: Seeds of histories that find each of them.

@@ -46,19 +46,19 @@ def spec(coupling: np.ndarray, transitions: np.ndarray) -> Spec:
 
 
 def one_release_that_tells_more_later() -> Case:
-    return Case(2, (PlanSpec((spec(*LATE),), Ask("mean"), (0, 0), 4.0, "informed"),), (Step(0, "push"),))
+    return Case(2, (PlanSpec((spec(*LATE),), Ask("mean"), (0, 0), 4.0),), (Step(0, "push"),))
 
 
 def one_release_that_is_late() -> Case:
     """Two sequences that hardly change, tied closely; the second of them is read a tick later than planned."""
     slow = spec(np.array([[0.75, 0.25], [0.25, 0.75]]), np.broadcast_to([[0.99, 0.01], [0.01, 0.99]], (2, 2, 2, 2)))
-    plan = PlanSpec((slow,), Ask("mean"), (1, 1), 1.0, "informed", stale_limit=1, levels=(0.0, 0.0, 1.0))
+    plan = PlanSpec((slow,), Ask("mean"), (1, 1), 1.0, stale_limit=1, levels=(0.0, 0.0, 1.0))
     return Case(4, (plan,), (Step(0, "push"), Step(1, "push", missing=(1,)), Step(2, "push")))
 
 
 def a_change_to_more_noise() -> Case:
     """Ages and outputs stay the same, and the noise does not."""
-    plan = PlanSpec((spec(*LATE),), Ask("mean"), (1, 1), 4.0, "informed")
+    plan = PlanSpec((spec(*LATE),), Ask("mean"), (1, 1), 4.0)
     steps = (*(Step(tick, "push") for tick in range(3)), Step(3, "change", plan=1), Step(3, "push"))
     return Case(4, (plan, replace(plan, epsilon_c=0.5)), steps)
 
@@ -81,13 +81,13 @@ def pushes(count: int) -> tuple[Step, ...]:
 
 def a_copy_that_is_read_late() -> Case:
     """The second previous state copies the first sequence, and is read a tick after it."""
-    plan = PlanSpec((backward(COPIES, SLOW),), Ask("sum"), (0, 1), 1.0, "informed", large=True)
+    plan = PlanSpec((backward(COPIES, SLOW),), Ask("sum"), (0, 1), 1.0, large=True)
     return Case(5, (plan,), pushes(2))
 
 
 def a_change_from_a_vector_state() -> Case:
     """What two copies tell adds up a tick later, under another plan."""
-    first = PlanSpec((backward(COPIES, SLOW),), Ask("sum"), (0, 0), 1.0, "informed", large=True)
+    first = PlanSpec((backward(COPIES, SLOW),), Ask("sum"), (0, 0), 1.0, large=True)
     return Case(
         6, (first, replace(first, epsilon_c=0.5, large=False)), (*pushes(1), Step(1, "change", plan=1), Step(1, "push"))
     )
@@ -95,7 +95,7 @@ def a_change_from_a_vector_state() -> Case:
 
 def a_wide_family() -> Case:
     wide = backward(np.array([[0.9, 0.1], [0.1, 0.9]]), FAST, margin=0.3, seed=1)
-    return Case(8, (PlanSpec((wide,), Ask("sum"), (1, 1), 2.0, "informed"),), pushes(3))
+    return Case(8, (PlanSpec((wide,), Ask("sum"), (1, 1), 2.0),), pushes(3))
 
 
 def chains_by_turns(how: str, *, large: bool) -> Case:
@@ -103,7 +103,7 @@ def chains_by_turns(how: str, *, large: bool) -> Case:
     calm, wild = (backward(np.array([[0.8, 0.2], [0.2, 0.8]]), rows) for rows in (FAST, SLOW))
     cycle, switching = (0, 1) if how == "clock" else (), np.full((2, 2), 0.5) if how == "hidden" else None
     both = replace(calm, environments=(calm, wild), how=how, cycle=cycle, switching=switching)
-    return Case(9, (PlanSpec((both,), Ask("sum"), (1, 1), 1.0, "informed", large=large),), pushes(4))
+    return Case(9, (PlanSpec((both,), Ask("sum"), (1, 1), 1.0, large=large),), pushes(4))
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import csdp
+from accountant.systems import follow
 from csdp import CoupledChain, JointChain, Sum
-from csdp.accountant import Accountant
 from csdp.bounds.result import BOUNDS
 from csdp.errors import InputError
 from csdp.plan import Plan
@@ -40,14 +40,14 @@ def test_every_bound_certifies_the_sequence_that_varies(chain: CoupledChain, bou
 @pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
 def test_the_accountant_certifies_it(chain: CoupledChain, state: str) -> None:
     for query in (csdp.Mean(), csdp.Count(0)):
-        accountant = Accountant(Plan(chain, query, 1, 1.0), state=state)
+        accountant = follow(Plan(chain, query, 1, 1.0), state)
         assert accountant.ceiling(3) >= accountant.after(1).epsilon > 0
         assert accountant.limit().epsilon < 3
 
 
 def test_a_group_of_constant_values() -> None:
     chain = CoupledChain([[0.95, 0.05], [0.05, 0.95]], ROWS, values=VALUES)
-    accountant = Accountant(Plan(chain, PerGroup(Sum(), ((0,), (1,))), 1, 1.0), state="vector")
+    accountant = follow(Plan(chain, PerGroup(Sum(), ((0,), (1,))), 1, 1.0), "vector")
     whole = csdp.leakage(chain, Sum(), ages=1, epsilon_c=1.0)
     assert accountant.after(1).epsilon >= whole.epsilon
 

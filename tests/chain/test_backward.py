@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import csdp
+from accountant.systems import follow
 from csdp.bounds.result import BOUNDS
 from csdp.chain.files import read_model
 from csdp.errors import InputError
@@ -63,7 +64,7 @@ def test_every_bound_of_the_joint_law_is_that_of_the_reversed_process(ages, adve
 def test_continual_leakage_is_that_of_the_reversed_process():
     for state in ("metric", "scalar"):
         told = [
-            csdp.Accountant(csdp.Plan(model, csdp.Mean(), 1, 0.5), state=state).after(4).epsilon
+            follow(csdp.Plan(model, csdp.Mean(), 1, 0.5), state).after(4).epsilon
             for model in (backward_chain(), as_joint())
         ]
         assert told[0] == pytest.approx(told[1], rel=1e-6)

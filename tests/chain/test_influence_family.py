@@ -209,15 +209,6 @@ def test_what_needs_one_law_is_refused(family):
     for ask in (family.kernel, family.marginals, family.stationary, lambda: family.simulate(3, seed=1)):
         with pytest.raises(InputError, match="no single law"):
             ask()
-    for state in ("metric", "scalar"):
-        with pytest.raises(InputError, match="family at once"):
-            Accountant(csdp.Plan(family, csdp.Mean(), 1, 0.5), state=state).after(1)
-
-
-def test_other_adversaries_get_the_group_level(family):
-    plan = csdp.Plan(family, csdp.Mean(), 1, 0.5, adversary="uninformed")
-    assert plan.certified.bound == "group"
-    assert Accountant(plan).after(3).epsilon == pytest.approx(3.0)  # two tied sequences, three releases
 
 
 def test_a_publisher_goes_on_after_a_restart(family, tmp_path):

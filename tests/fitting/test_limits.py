@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.accountant import Accountant
 from csdp.chain.family import influence_limits
 from csdp.fitting.graph import graph_of_pairs
 from csdp.fitting.limits import _SupportFunction, confidence_limits, first_part
@@ -14,6 +13,7 @@ from csdp.fitting.sample import read_sample
 
 from bounds.test_influence import ring  # isort: skip
 from fitting.systems import random_chain  # isort: skip
+from accountant.systems import follow
 
 
 def neighbours_of_ring(size):
@@ -130,7 +130,7 @@ def test_a_backward_fit_beyond_metric_size_carries_a_family_at_once(fitted):
     assert family.point == fitted.without_family()
     assert csdp.CoupledChain.from_json(fitted.to_json()) == fitted
     told = [
-        Accountant(csdp.Plan(model, csdp.Mean(), 1, 0.1), state="vector").limit().epsilon
+        follow(csdp.Plan(model, csdp.Mean(), 1, 0.1), "vector").limit().epsilon
         for model in (fitted.without_family(), fitted)
     ]
     assert told[0] < told[1] < 1.0

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import csdp
-from accountant.systems import Asked
+from accountant.systems import Asked, follow
 from csdp.accountant import Accountant
 from csdp.errors import InfeasibleError, InputError
 from csdp.plan import Plan
@@ -98,7 +98,7 @@ def test_any_levels_are_charged_at_least_their_truth(
 ) -> None:
     chain = csdp.CoupledChain([[0.7, 0.3], [0.4, 0.6]], [[1 - up, up], [down, 1 - down]])
     for kind in ("auto", "scalar"):
-        accountant = Accountant(Plan(chain, csdp.Mean(), age, max(levels)), state=kind)
+        accountant = follow(Plan(chain, csdp.Mean(), age, max(levels)), kind)
         state = accountant.start(0)
         for tick, level in enumerate(levels, start=1):
             state = accountant.release(state, tick, epsilon_c=level, stale=stale)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from accountant.systems import by_states
 from csdp import CoupledChain, Mean
 from csdp.accountant import Accountant
+from csdp.accountant.account import add_release
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
@@ -55,9 +57,9 @@ def check(ledger: Ledger, asked: Plan | None = None, budget: float | None = BUDG
     accountant = Accountant(asked or plan())
     state = accountant.start()
     for tick in charged:
-        state = accountant._add(state, tick, stale=False)  # the general rule, not the shared one
+        state = add_release(accountant.components, state, tick)  # the general rule, not the shared one
         for quiet in range(3):
-            assert budget is None or accountant._tell_followed(state, quiet)[0] <= budget * (1 + 1e-9)
+            assert budget is None or by_states(accountant, state, quiet) <= budget * (1 + 1e-9)
     return published
 
 

@@ -16,6 +16,7 @@ from csdp.publisher import Release
 from csdp.query import PerGroup
 
 from publisher.rules import NAME, PAIR, charged_ticks, opened, panel, plan, snapshot  # isort: skip
+from accountant.systems import follow  # isort: skip
 
 
 def test_a_change_of_plan_is_recorded_and_carries_the_history(file: Path) -> None:
@@ -66,7 +67,7 @@ def test_a_change_before_any_release_starts_afresh(file: Path) -> None:
             for t in range(12, 16):
                 result = third.push(snapshot(t), time=t)
             assert isinstance(result, Release)
-            assert result.epsilon_s == pytest.approx(Accountant(plan(ages=3)).after(1, state="metric").epsilon)
+            assert result.epsilon_s == pytest.approx(follow(plan(ages=3), "metric").after(1).epsilon)
 
 
 def test_what_is_released_after_an_early_change_is_carried_by_the_next(file: Path) -> None:

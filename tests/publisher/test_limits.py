@@ -17,6 +17,7 @@ from csdp.publisher import Release, Skipped
 from csdp.publisher.charge import fitting_settings
 
 from publisher.rules import BUDGET, NAME, PAIR, charged_ticks, check, opened, outputs, panel, plan, snapshot  # isort: skip
+from accountant.systems import follow
 
 
 def test_push_until_refused_and_again_from_the_tick_that_was_named(file: Path) -> None:
@@ -47,7 +48,7 @@ def test_push_until_refused_and_again_from_the_tick_that_was_named(file: Path) -
 @pytest.mark.parametrize(("ages", "epsilon_c"), [(1, 0.5), (2, 2.0), ((1, 2), 0.5)])
 def test_affordable_from_is_the_first_tick_that_is_admitted(file: Path, ages: object, epsilon_c: float) -> None:
     chosen = plan(PAIR, ages, epsilon_c)
-    one = Accountant(chosen).after(1, state="metric").epsilon
+    one = follow(chosen, "metric").after(1).epsilon
     budget = one + 0.05 * (Accountant(chosen).limit().epsilon - one)
     with opened(file, plan=chosen, budget=budget) as publisher:
         with pytest.raises(BudgetExceeded) as caught:
@@ -67,7 +68,7 @@ def test_a_refusal_names_the_first_level_and_the_first_age_that_fit() -> None:
     slow = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.95, 0.05], [0.05, 0.95]])
 
     def long_run(ages: tuple[int, int], level: float) -> float:
-        return Accountant(plan(slow, ages, level), state="scalar").limit().epsilon
+        return follow(plan(slow, ages, level), "scalar").limit().epsilon
 
     limit = 0.9
     assert long_run((9, 10), 0.5) < long_run((8, 9), 0.5) < limit < long_run((6, 7), 0.5)

@@ -20,6 +20,8 @@ from csdp.publisher import Publisher, Release, gate
 from csdp.publisher.gate import record_output
 
 from publisher.rules import NAME, PAIR, charged_ticks, opened, outputs, panel, plan, same, snapshot  # isort: skip
+from accountant.systems import by_states
+from csdp.accountant.account import add_release
 
 BUDGETS = {(1, 1): 0.3, (2, 2): 0.2, (1, 2): 0.25, (0, 0): 0.7}
 
@@ -162,9 +164,9 @@ class PublisherMachine(RuleBasedStateMachine):
         assert (summary.reserved, summary.committed) == (len(charged), len(published))
         assert charged[: len(self.charged)] == self.charged, "a charge was taken back"
         for tick in charged[len(self.charged) :]:
-            self.state = self.accountant._add(self.state, tick, stale=False)
+            self.state = add_release(self.accountant.components, self.state, tick)
             for quiet in range(2):
-                assert self.accountant._tell_followed(self.state, quiet)[0] <= self.budget * (1 + 1e-9)
+                assert by_states(self.accountant, self.state, quiet) <= self.budget * (1 + 1e-9)
         self.before, self.charged = published, charged
 
     def teardown(self) -> None:

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import csdp
+from accountant.systems import follow
 from csdp import fran
 from csdp.accountant import Accountant
-from csdp.accountant.lateness import Lateness
+from csdp.accountant.record import Lateness
 from csdp.errors import InputError
 from csdp.noise import Randomness
 from csdp.publisher.sources import PanelSource
@@ -33,7 +34,7 @@ class Case:
         self.plan = csdp.Plan(self.chain, query, self.age, self.epsilon_c)
 
     def certified(self, read):
-        accountant = Accountant(self.plan, state="vector")
+        accountant = follow(self.plan, "vector")
         state = accountant.start()
         for tick, row in enumerate(read):
             state = accountant.release(state, tick, stale=Lateness.from_missing(~row))
@@ -161,7 +162,7 @@ def test_small_systems_count_missing_ones_as_read(tmp_path):
     state = accountant.release(accountant.start(), 0, stale=Lateness.from_missing([True, False]))
     assert state.consecutive == 1  # as planned
     alike = csdp.Plan(csdp.CoupledChain(np.eye(40), [[0.7, 0.3], [0.3, 0.7]], direction="backward"), plan.query, 1, 0.3)
-    assert not Accountant(alike, state="vector").follows_missing
+    assert not follow(alike, "vector").follows_missing
 
 
 def test_records():

@@ -1,37 +1,41 @@
-"""One component seen backwards in time: its kernel, the cost of a release there, and steps of its state.
+"""One component seen backwards in time: its kernels, and steps of its state.
 
-A scalar state is carried by the profile of the kernel (`ProfileTable`), a metric state by the programme of
+A scalar state is carried by the profile of a kernel (`ProfileTable`), a metric state by the programme of
 `csdp.bounds.metric` (`step_back`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 
+from csdp.accountant.fixed_point import fixed_point_above
 from csdp.arrays import UNIT, Floats, Indices
 from csdp.bounds.closed_forms import LawPairs, log_mix
+from csdp.bounds.environment import longest_paths
 from csdp.bounds.metric import SLACK, FlowSolver
-from csdp.chain import Model
+from csdp.chain import EnvironmentChain, Model
 
 #: Steps within which a chain must forget its start to count as settled.
 _LONGEST = 2**20
-#: Ticks for which a fixed point is approached one by one, doublings of the step beyond them, halvings of what is left.
-_FOLLOWED, _DOUBLINGS, _HALVINGS = 60, 40, 36
+#: Under environments: steps after which a metric state is followed by its largest entry alone, and after which its
+#: numbers are left as they are.
+_METRIC_STEPS, _SCALAR_STEPS = 64, 4096
 
 
 class BackwardKernel:
     """The backward kernel `R[x, w] = Pr(x_{t-1} = w | x_t = x)` of one component under its stationary law."""
+
+    longest = 2**62  #: steps over which laws of the aged snapshot are made
 
     def __init__(self, model: Model) -> None:
         self.model = model
         law, self._law_error = model.stationary_with_error
         self.seen: Indices = np.flatnonzero(law > 0)
         self.size = int(self.seen.size)  # snapshots that can occur
-        self.is_full = self.size == law.size  # whether all can
         self.law = law[self.seen]
         own = (model.kernel() if model.direction == "forward" else model.backward_kernel())[
             np.ix_(self.seen, self.seen)
@@ -63,6 +67,21 @@ class BackwardKernel:
             power, steps = power @ power, 2 * steps
         return steps
 
+    def advance(self, state: Floats, steps: int, *, is_metric: bool) -> Floats:
+        """A state seen from `steps` slices later."""
+        largest = float(state.max())
+        counted = min(steps, self.settling_steps)  # the largest entry never grows with more of them
+        table = self.profile_table(counted)
+        if not is_metric:
+            return np.array([[table.largest(largest)]])
+        if counted < steps:
+            return table.largest(largest) * (1.0 - np.eye(state.shape[0]))
+        return step_back(state, self.power(steps), table.pairs(largest), relative=self.relative(steps))
+
+    def advance_level(self, level: float, steps: int) -> float:
+        """A bound on the largest entry of a state some steps later."""
+        return level if steps == 0 else self.profile_table(min(steps, self.settling_steps)).largest(level)
+
     def profile_table(self, steps: int) -> ProfileTable:
         """The profile of R^steps over all pairs of snapshots."""
         if steps not in self._tables:
@@ -75,6 +94,95 @@ class BackwardKernel:
     def forward_table(self) -> ProfileTable:
         """The profile of the forward kernel over all pairs of snapshots."""
         return ProfileTable(self.forward, relative=self.relative(1))
+
+
+class EnvironmentKernels:
+    """The backward kernels of one component whose environment is given, block by block of a state (blocks, n, n)."""
+
+    def __init__(self, model: EnvironmentChain) -> None:
+        self.model = model
+        self.size = model.size
+        self.seen: Indices = np.arange(model.size)
+
+    @cached_property
+    def longest(self) -> int:
+        """Steps over which laws are made, of all paths of environments; older histories are stepped closer."""
+        return min(_METRIC_STEPS, longest_paths(self.model))
+
+    @cached_property
+    def _kernels(self) -> list[list[Floats]]:
+        """Backward kernels of every block: that of a phase of the clock, or those of the environments it may have."""
+        if self.model.kind == "clock":
+            return [[self.model.backward_kernel(phase=phase)] for phase in range(self.model.period)]
+        each = [chain.backward_kernel() for chain in self.model.environments]
+        return [[each[e] for e in self.model.environment_numbers(phase)] for phase in range(self.model.phases)]
+
+    @cached_property
+    def _relative(self) -> float:
+        """Bound on the relative error of the entries of a kernel."""
+        law = 0.0 if self.model.direction == "backward" else self.model.periodic_with_error[1]
+        return 4.0 * law + 8.0 * (self.model.size + 8) * UNIT
+
+    @cached_property
+    def _tables(self) -> list[list[ProfileTable]]:
+        return [[ProfileTable(kernel, relative=self._relative) for kernel in block] for block in self._kernels]
+
+    @cached_property
+    def contraction(self) -> float:
+        """The coefficient of one step between any two snapshots, of the worst environment."""
+        return min(1.0, max(all_pairs_contraction(chain.kernel()) for chain in self.model.environments))
+
+    def advance(self, state: Floats, steps: int, *, is_metric: bool) -> Floats:
+        """A state seen from `steps` slices later, under the worst environments."""
+        counted = min(steps, _SCALAR_STEPS)
+        for n in range(counted):
+            if is_metric and n == _METRIC_STEPS:
+                state = state.max(axis=(1, 2), keepdims=True) * apart(state)
+            whole = is_metric and n < _METRIC_STEPS
+            blocks = [self._move(state[phase - 1], phase, whole=whole) for phase in range(len(state))]
+            following = np.stack(blocks)
+            if np.array_equal(following, state):
+                return state
+            state = following
+        # No further step raises a block, and each still leads it to the next phase.
+        return np.roll(state, steps - counted, axis=0)
+
+    def _move(self, block: Floats, phase: int, *, whole: bool) -> Floats:
+        """One block a step later, under the worst of the kernels that lead back to it."""
+        tables = self._tables[phase]
+        largest = float(block.max())
+        if not whole:
+            level = max(table.largest(largest) for table in tables)
+            return np.asarray(level * apart(block) + np.zeros_like(block))
+        moved = [
+            step_back(block, kernel, table.pairs(largest), relative=self._relative)
+            for kernel, table in zip(self._kernels[phase], tables, strict=True)
+        ]
+        return np.asarray(np.maximum.reduce(moved))
+
+    def advance_level(self, level: float, steps: int) -> float:
+        """A bound on the largest entry of a state some steps later, at any phase."""
+        for _ in range(min(steps, _SCALAR_STEPS)):
+            level = max(table.largest(level) for tables in self._tables for table in tables)
+        return level
+
+
+def all_pairs_contraction(kernel: Floats) -> float:
+    """tanh(D / 4) of one step, D the largest range over pasts of the log odds of any two snapshots."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(kernel)
+        widest = 0.0
+        for y in range(kernel.shape[1]):
+            odds = logs - logs[:, y : y + 1]  # NaN: a past that leads to neither, which reveals nothing
+            high, low = np.fmax.reduce(odds, axis=0), np.fmin.reduce(odds, axis=0)
+            # NaN again: one of the two follows no past at all, so there is nothing to tell apart.
+            widest = max(widest, float(np.nan_to_num(high - low, nan=0.0, posinf=np.inf).max()))
+    return math.tanh(widest / 4.0) * (1 + 1e-13) if math.isfinite(widest) else 1.0
+
+
+def apart(state: Floats) -> Floats:
+    """1 between different snapshots, 0 else; 1 for a state of one number."""
+    return np.asarray(1.0 - np.eye(state.shape[-1]) * (state.shape[-1] > 1))
 
 
 class ProfileTable:
@@ -127,43 +235,6 @@ class ProfileTable:
 def rounding_error(relative: float, alpha: float) -> float:
     """How far a relative error of two laws moves ln of the ratio of their means of a g that varies by e^alpha."""
     return 2.0 * relative * min(1.0, math.expm1(min(alpha, 1.0)))
-
-
-def fixed_point_above(rule: Callable[[float], float], start: float, *, ticks: int) -> float:
-    """The limit of b <- rule(b), from above: a value that the rule does not raise; infinite where there is none.
-
-    A monotone rule keeps everything that starts below such a value there, so any one will do; the interval between it
-    and the value that is reached after some ticks is halved as long as its middle is one too.
-    """
-    b = start
-    for _ in range(min(ticks, _FOLLOWED)):
-        following = rule(b)
-        if following <= b * (1 + 1e-12):
-            return _raise_slightly(rule, b)
-        b = following
-    above, apart = b, rule(b) - b
-    for _ in range(_DOUBLINGS):
-        above, apart = above + apart, 2 * apart
-        if rule(above) <= above:
-            break
-    else:
-        return math.inf
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (b + above)
-        if rule(middle) <= middle:
-            above = middle
-        else:
-            b = middle
-    return above
-
-
-def _raise_slightly(rule: Callable[[float], float], b: float) -> float:
-    """A value a little above one that hardly moves, which the rule does not raise; infinite where there is none."""
-    for excess in (1e-11, 1e-9, 1e-7, 1e-5, 1e-3, 1e-1):
-        above = b * (1 + excess)
-        if rule(above) <= above:
-            return above
-    return math.inf
 
 
 def step_back(metric: Floats, kernel: Floats, cap: Floats, *, relative: float) -> Floats:

@@ -289,10 +289,10 @@ class _DatasetReplay:
         self._releases += 1
         self._stale = max(self._stale, stale)
         self._cost += self._accountant.history_cost()
-        present = self._accountant.leakage(state).epsilon
+        present, peak = self._accountant.charge(state)
         self._charged[entry.seq] = present
         self.charges.append(ReplayedCharge(entry.tick, float(charge.present), present))
-        peak, event = self._accountant.peak(state), self._event_epsilon(self._accountant)
+        event = self._event_epsilon(self._accountant)
         self._compare(entry, "the leakage of the present", charge.present, present)
         self._compare(entry, "the largest leakage from here on", charge.peak, peak)
         self._compare(entry, "the plain epsilon-DP of a record", charge.event, event)

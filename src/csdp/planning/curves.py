@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from csdp.accountant import Accountant
+from csdp.accountant.build import Rule, build_components
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import Leakage
 from csdp.chain import Family, Model, certified_model
@@ -30,7 +31,7 @@ class Curves:
     Args:
         chain, query, estimate, releases, about: as for `find_plan`.
         ages: one age for each sequence.
-        state: of the accountant, for more than one release.
+        rule: which states the accountant keeps, for more than one release.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Curves:
         estimate: Estimate = "history",
         releases: Releases = "continual",
         about: About = "now",
-        state: str = "auto",
+        rule: Rule = "auto",
     ) -> None:
         self.chain = certified_model(chain)
         self._members = self.chain.members
@@ -52,7 +53,7 @@ class Curves:
         self.evaluations = 0  #: how often leakage was evaluated
         self._estimate: Estimate = estimate
         self._about: About = about
-        self._state = state
+        self._rule: Rule = rule
         self._known: dict[float, Leakage] = {}
         self._prepared: dict[int, tuple[Moments, HistoryEstimator | None]] = {}
 
@@ -104,7 +105,8 @@ class Curves:
 
     def _many_releases(self, epsilon_c: float) -> Leakage:
         """A budget has to allow the largest leakage at any moment, also after the last release."""
-        accountant = Accountant(self.plan(epsilon_c), state=self._state)
+        plan = self.plan(epsilon_c)
+        accountant = Accountant(plan, None if self._rule == "auto" else build_components(plan, self._rule))
         count = None if self.releases == "continual" else self.releases
         last = accountant.limit() if count is None else accountant.after(count)
         return replace(last, epsilon=accountant.ceiling(count))
@@ -137,7 +139,7 @@ class Curves:
                 estimate=self._estimate,
                 releases=self.releases,
                 about=self._about,
-                state=self._state,
+                rule=self._rule,
             )
             for member in self._members
         ]

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from csdp.accountant import Accountant, State
+from csdp.accountant.build import build_components
 from csdp.arrays import Floats
 from csdp.chain import Family, Model, certified_model
 from csdp.check import number, whole
@@ -185,7 +186,9 @@ class _LevelSearch:
 
         With the linear estimate and a tight budget the best shape concentrates on few ticks.
         """
-        shape = _best_shape(Accountant(self._plan, state="scalar"), self._budget, weights, error)
+        shape = _best_shape(
+            Accountant(self._plan, build_components(self._plan, "scalar")), self._budget, weights, error
+        )
         top = self._plan.epsilon_c / max(shape)
         factor = self._scale(lambda f: [f * e for e in shape], top) or 0.0
         levels = [factor * e for e in shape]

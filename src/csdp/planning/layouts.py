@@ -165,7 +165,7 @@ class FittedLayout:
             model,
             query,
             [age] * model.sequences,
-            state="vector" if chain is None and has_influence(model) else "auto",
+            rule="vector" if chain is None and has_influence(model) else "auto",
         )
 
     def learn(self, plan: Plan, about: About) -> LearnedEstimator | None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from csdp.accountant import Accountant, Lateness, State
+from csdp.accountant.build import build_components
 from csdp.bounds.result import as_text, round_up
 from csdp.chain import fits_epsilon, join_fits
 from csdp.errors import BudgetExceeded, InputError, LedgerTermsError
@@ -211,16 +212,17 @@ class ReleaseRule:
     def admit(self, last: DatasetState | None, _last_tick: int | None, request: Request) -> Admission:
         """The state after a release and its charge; BudgetExceeded if it would pass a limit."""
         assert request.terms is not None
-        account, accountant = self.account, self.account.accountant
+        account = self.account
         limits = account.check_terms(request.terms)
         before = DatasetState() if last is None else last
         read: int | Lateness = request.detail
         fresh, after = account.release(last, request.tick, read)
         after = replace(after, times=tuple(sorted({*before.times, self.times})))
         lifetime = limits.lifetime_limit
+        present, peak = account.accountant.charge(fresh)
         charge = Charge(
-            present=accountant.epsilon(fresh),
-            peak=accountant.peak(fresh),
+            present=present,
+            peak=peak,
             event=account.event(after),
             lifetime=None if lifetime is None else account.lifetime(after, lifetime),
             epsilon_c=None if account.plan.schedule is None else account.plan.level(request.tick),
@@ -311,8 +313,8 @@ def fitting_settings(plan: Plan, requested: float, limit: float) -> dict[str, An
 
 
 def _long_run(plan: Plan, ages: Sequence[int], epsilon_c: float) -> float:
-    other = Plan(plan.chain, plan.query, ages, epsilon_c, adversary=plan.adversary)
-    return Accountant(other, state="scalar").limit().epsilon
+    other = Plan(plan.chain, plan.query, ages, epsilon_c)
+    return Accountant(other, build_components(other, "scalar")).limit().epsilon
 
 
 # ---- changes of plan -------------------------------------------------------------------------------------------------

@@ -23,8 +23,12 @@ from csdp import fran
 from csdp.accountant import Accountant
 from csdp.chain import join_fits, private_fits
 from csdp.clock import Times, WallClock
+<<<<<<< HEAD
 from csdp.display import Displayed
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UncheckedModelError, UnsoundError
+=======
+from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UncheckedModelError
+>>>>>>> 9bc2941 (accountant, plan: joint, influence and slice components in one room, for the informed adversary only)
 from csdp.estimate import Estimator
 from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Request, Reserved, Terms, TickGrid
 from csdp.ledger.records import check_tick
@@ -155,8 +159,6 @@ def record_output(plan: Plan, reserved: Reserved, output: fran.Output) -> dict[s
 
 def check_plan(plan: Plan, *, model_unchecked: bool) -> None:
     """Refuse a plan whose model the data do not accept, or whose noise cannot be drawn."""
-    if plan.bound != "auto" and not plan.certified.sound:
-        raise UnsoundError(f"bound {plan.certified.bound!r} is not proven, so it cannot publish; use bound='auto'")
     if not plan.verdict.reliable and not model_unchecked:
         raise UncheckedModelError(
             f"{plan.verdict.words} The leakage of the present may be larger than certified, so nothing was published. "

@@ -175,14 +175,14 @@ def describe_guarantee(account: DatasetAccount, times: Iterable[str]) -> dict[st
         "model": plan.verdict.to_dict(),
         "one_release": plan.certified.epsilon,
         "bound": plan.certified.bound,
-        "adversary": plan.adversary,
+        "adversary": "informed",
         "event_level": round_up(account.accountant.event_level(plan.stale_limit) + fits_epsilon(fits)),
         "fits": dict(fits),
         "algorithm": ALGORITHM,
         "words": [
             plan.verdict.words,
             "Leakage of the present: how much everything published so far reveals about anyone's present state, "
-            f"to an {plan.adversary} adversary, if the sequences follow the model{plan.model.given}.",
+            f"to an informed adversary, if the sequences follow the model{plan.model.given}.",
             "Event level: plain epsilon-DP of one record, under any model; a record is exposed with this noise "
             "once it is old enough to be published. Every private fit that the dataset's chains came from is in it.",
             "Group level: plain DP of all records of all releases together, of sequences that the model ties together, "

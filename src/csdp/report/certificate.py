@@ -14,7 +14,7 @@ from csdp.errors import InputError
 from csdp.estimate.result import Error, about_words
 
 if TYPE_CHECKING:
-    from csdp.accountant.state import State
+    from csdp.accountant.record import State
     from csdp.bounds.result import Leakage
     from csdp.ledger import Ledger
     from csdp.plan import Plan
@@ -29,6 +29,8 @@ ADVERSARY_KNOWLEDGE = {
     "uninformed": "who knows the model but no present value",
     "any": "who knows the model and any part of the other present values",
 }
+#: What the adversary of every plan knows.
+INFORMED = ADVERSARY_KNOWLEDGE["informed"]
 #: Replaces the guarantee if only unproven formulas were computed.
 UNSOUND_WARNING = "UNSOUND: this number can be below the true leakage. It guarantees nothing and certifies nothing."
 
@@ -156,7 +158,6 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
             publisher.dataset,
             promises,
             verdict=plan.verdict,
-            adversary=plan.adversary,
             newest=entry.newest_tick,
             given=plan.model.given,
         ),
@@ -188,7 +189,7 @@ def _make_promises(
             spent["present"],
             _ceiling(publisher, state, spent["limits"]["budget"], changed=changed),
             "the present state of each sequence, from everything published so far",
-            f"against an adversary {ADVERSARY_KNOWLEDGE[plan.adversary]}, {_if_model(plan)}{plan.model.given}",
+            f"against an adversary {INFORMED}, {_if_model(plan)}{plan.model.given}",
         ),
         Promise(
             "event",
@@ -235,7 +236,7 @@ def _describe_plan(plan: Plan, now: Leakage | None) -> dict[str, Any]:
         "query": plan.query.name,
         "ages": plan.ages[0] if len(set(plan.ages)) == 1 else list(plan.ages),
         "epsilon_c": plan.epsilon_c,
-        "adversary": plan.adversary,
+        "adversary": "informed",
         "stale_limit": plan.stale_limit,
         "one_release": {"epsilon": plan.certified.epsilon, "bound": plan.certified.bound},
         "state": None if now is None else now.bound,
@@ -312,7 +313,6 @@ def sentence(
     promises: Sequence[Promise],
     *,
     verdict: Verdict,
-    adversary: str,
     newest: int | None,
     given: str = "",
 ) -> str:
@@ -333,7 +333,7 @@ def sentence(
     return (
         f"Everything published of {dataset} up to tick {newest} changes the odds between any two present states of any "
         f"one sequence by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}: {in_words(now)}), for "
-        f"an adversary {ADVERSARY_KNOWLEDGE[adversary]}, if the sequences follow the model ({verdict.brief}){given}; a "
+        f"an adversary {INFORMED}, if the sequences follow the model ({verdict.brief}){given}; a "
         f"single past reading has plain differential privacy with epsilon {as_text(event)} ({in_words(event)})."
     )
 

@@ -1,8 +1,9 @@
-"""Which sequences were read later than planned, and which not at all: public, and recorded with the charge."""
+"""What the accountant remembers after a tick: its state, late and missing readings, in memory and recorded."""
 
 from __future__ import annotations
 
 import base64
+import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Bools, Indices
+from csdp.arrays import Bools, Floats, Indices, freeze
 from csdp.errors import InputError
+from csdp.plan import ALGORITHM
 
-#: Sequences of one delay that are listed one by one in a record; more are packed as bits.
+#: Numbers of a state above which it is compressed, and the prefix of such a text.
+PACKED_SIZE = 4096
+COMPRESSED = "z:"
+#: Sequences of one delay that a record lists one by one; more are packed as bits.
 _LISTED = 64
-#: The key of sequences that were not read, in a record.
+#: The key of missing sequences in a record.
 _MISSING = "missing"
 #: Sequences that a record may name.
 _MOST = 2**31
@@ -88,13 +93,14 @@ class Lateness:
         """The form that is recorded: sequences by delay, packed where there are many."""
         groups: list[tuple[str, tuple[int, ...]]] = [(str(delay), late) for delay, late in self.by_delay]
         groups += [(_MISSING, self.missing)] if self.missing else []
-        return {name: list(late) if len(late) <= _LISTED else _pack(late) for name, late in groups}
+        return {name: list(late) if len(late) <= _LISTED else _pack_bits(late) for name, late in groups}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Lateness:
         """From the recorded form."""
         unpacked = {
-            name: _unpack(late) if isinstance(late, str) else tuple(map(int, late)) for name, late in record.items()
+            name: _unpack_bits(late) if isinstance(late, str) else tuple(map(int, late))
+            for name, late in record.items()
         }
         missing = unpacked.pop(_MISSING, ())
         groups = {int(delay): late for delay, late in unpacked.items()}
@@ -138,12 +144,87 @@ def read_stale(content: Any) -> Stale:
     return Lateness.from_record(content) if isinstance(content, Mapping) else bool(content)
 
 
-def _pack(late: Sequence[int]) -> str:
+#: A release whose reading is not finished: how many ticks ago, what of it was late, its noise level as a share of the
+#: plan's.
+Pending = tuple[int, Stale, float]
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """What the accountant remembers after a tick.
+
+    `slices[i]` is the state of component i at the slice `tick - behind[i]`, the newest one that no later release reads;
+    `pending` releases (ticks ago, stale, share) still add to newer ones. `consecutive`: how many releases at
+    consecutive ticks, all as planned, are the whole history (None if it is another); equal histories share their work.
+    """
+
+    tick: int
+    behind: tuple[int, ...]
+    slices: tuple[Floats, ...]
+    pending: tuple[Pending, ...] = ()
+    consecutive: int | None = None
+
+    def __post_init__(self) -> None:
+        for numbers in self.slices:  # equal histories share them
+            freeze(numbers)
+
+    def pending_after(self, passed: int) -> tuple[Pending, ...]:
+        """The releases that still add to newer slices, `passed` ticks after the state's own."""
+        return tuple((ago + passed, stale, share) for ago, stale, share in self.pending)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for a ledger: a count where that says all, else the numbers."""
+        if self.consecutive is not None:
+            return {"tick": self.tick, "consecutive": self.consecutive}
+        return {
+            "tick": self.tick,
+            "algorithm": ALGORITHM,
+            "behind": list(self.behind),
+            "sizes": [
+                int(s.shape[0]) if s.ndim == 2 and s.shape[0] == s.shape[1] else list(s.shape) for s in self.slices
+            ],
+            "slices": [_pack(s) for s in self.slices],
+            "pending": [[ago, record_stale(stale), share] for ago, stale, share in self.pending],
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> State:
+        """A state in its recorded form; without its numbers where a count of releases stands for them."""
+        recorded = zip(content.get("slices", ()), content.get("sizes", ()), strict=True)
+        return cls(
+            int(content["tick"]),
+            tuple(int(depth) for depth in content.get("behind", ())),
+            tuple(unpack_state(text, size) for text, size in recorded),
+            tuple((int(ago), read_stale(stale), float(share)) for ago, stale, share in content.get("pending", ())),
+            int(content["consecutive"]) if "consecutive" in content else None,
+        )
+
+
+def _pack_bits(late: Sequence[int]) -> str:
     bits: Bools = np.zeros(max(late) + 1, dtype=bool)
     bits[list(late)] = True
     return base64.b64encode(zlib.compress(np.packbits(bits).tobytes(), 9)).decode()
 
 
-def _unpack(text: str) -> tuple[int, ...]:
+def _unpack_bits(text: str) -> tuple[int, ...]:
     raw = zlib.decompressobj().decompress(base64.b64decode(text), _MOST // 8)
     return tuple(np.flatnonzero(np.unpackbits(np.frombuffer(raw, dtype=np.uint8))).tolist())
+
+
+def _pack(state: Floats) -> str:
+    """The numbers of a state as text; compressed where there are many."""
+    raw = np.ascontiguousarray(state, dtype="<f8").tobytes()
+    if state.size <= PACKED_SIZE:
+        return base64.b64encode(raw).decode()
+    return COMPRESSED + base64.b64encode(zlib.compress(raw, 1)).decode()
+
+
+def unpack_state(text: str, size: int | Sequence[int]) -> Floats:
+    """A state from its text; `size` as `State.to_dict` wrote it."""
+    shape = (size, size) if isinstance(size, int) else tuple(size)
+    limit = 8 * math.prod(shape)
+    if text.startswith(COMPRESSED):
+        raw = zlib.decompressobj().decompress(base64.b64decode(text.removeprefix(COMPRESSED)), limit)
+    else:
+        raw = base64.b64decode(text)
+    return np.frombuffer(raw, dtype="<f8").reshape(shape).copy()
