@@ -21,6 +21,7 @@ from bench.leakage import make_chain
 from bench.record import Record, point, ratio_record, scaled_size
 from csdp.bounds.closed_forms import contraction_coefficient
 from csdp.bounds.lineage import lineage
+from csdp.bounds.overview import age_curve
 from csdp.bounds.slice.bound import slice_bound
 from csdp.chain.model import Direction
 
@@ -86,9 +87,7 @@ def giants(sequences: int) -> list[Record]:
     measure = ten_products(chain)
     works: dict[str, Callable[[], float]] = {
         "lineage": lambda: float(lineage(chain, AGE).ranges.max()),
-        "lineage, all ages": lambda: float(
-            csdp.age_curve(chain, max_age=AGE, bound="lineage", adversary="uninformed")[-1]
-        ),
+        "lineage, all ages": lambda: float(age_curve(chain, max_age=AGE, bound="lineage", adversary="uninformed")[-1]),
         "slice, row-sum": lambda: float(slice_bound(chain, AGE, form="row-sum").ranges.max()),
         "leakage(bound=lineage)": lambda: float(
             csdp.leakage(chain, csdp.Mean(), ages=AGE, epsilon_c=1.0, bound="lineage", adversary="uninformed")
@@ -110,7 +109,7 @@ def curves(sequences: int) -> Record:
     """Measure the bounds of all ages up to 12 against that of age 12 alone, which contains them."""
     chain = giant(sequences)
     one, _ = best_of(3, lambda: slice_bound(chain, 12))
-    curve, _ = best_of(3, lambda: csdp.age_curve(chain, max_age=12))
+    curve, _ = best_of(3, lambda: age_curve(chain, max_age=12))
     case = f"age curve to 12, {sequences:,} sequences"
     return ratio_record(case, "slice bound at age 12", curve, one, target=4.0)
 

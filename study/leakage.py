@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import csdp
+from csdp.bounds.paper import cmc_leakage_coefficient
 from study import drawing
 from study.record import Chapter, Claim, format_list, format_range, is_close, no_entries
 from study.setting import COUPLINGS, correlation, leak, pair, printed_leakage
@@ -88,7 +88,7 @@ def _coupling_claims() -> list[Claim]:
     distance = [correlation(own, 1) for own in (1.0, 0.5)]
     exact = [leak(pair(own), 1, 1.0) for own in (1.0, 0.5)]
     phi = [
-        csdp.cmc_leakage_coefficient([[0.7, 0.3], [0.3, 0.7]], strength=strength, ages=1).value
+        cmc_leakage_coefficient([[0.7, 0.3], [0.3, 0.7]], strength=strength, ages=1).value
         for strength in (0.0, 0.25, 0.5)
     ]
     return [

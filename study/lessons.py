@@ -12,6 +12,7 @@ import warnings
 import numpy as np
 
 import csdp
+from csdp.bounds.overview import age_curve
 from study.mechanism import large_ring
 from study.setting import MEAN, leak, pair, ring
 
@@ -143,9 +144,9 @@ def network() -> Numbers:
     numbers = {f"reach, age {age}": _reach(chain, age) for age in (1, 2, 4)}
     return numbers | {
         "freshness": [leak(chain, age, 1.0, "freshness") for age in AGES],
-        "slice": csdp.age_curve(chain, max_age=len(AGES)).tolist(),
-        "slice of 100,000": csdp.age_curve(large_ring(100_000), max_age=len(AGES)).tolist(),
-        "lineage": csdp.age_curve(chain, max_age=len(AGES), bound="lineage").tolist(),
+        "slice": age_curve(chain, max_age=len(AGES)).tolist(),
+        "slice of 100,000": age_curve(large_ring(100_000), max_age=len(AGES)).tolist(),
+        "lineage": age_curve(chain, max_age=len(AGES), bound="lineage").tolist(),
     }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import csdp
+from csdp.bounds.paper import aged_correlation
 from study import drawing
 from study.record import Chapter, Claim, format_list, no_entries
 from study.setting import MEAN, leak, pair
@@ -49,7 +50,7 @@ def claims() -> list[Claim]:
     stale = leak(pair(0.5), 20, 1.0)
     clock = leak(CLOCK, 20, 1.0)
     slow = [leak(pair(0.5, 0.001, 0.1), age, 4.0) for age in (0, 1, 2, 3)]
-    falls = [csdp.aged_correlation(pair(0.5, 0.001, 0.1), ages=age) for age in (0, 1, 2, 3)]
+    falls = [aged_correlation(pair(0.5, 0.001, 0.1), ages=age) for age in (0, 1, 2, 3)]
     return [
         Claim(
             name="fresh",

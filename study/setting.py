@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 import csdp
+from csdp.bounds.paper import aged_correlation
 
 MEAN = csdp.Mean()
 #: The paper's names for the weight of a sequence on itself.
@@ -49,7 +50,7 @@ def leak(chain: csdp.CoupledChain, age: int, epsilon_c: float, bound: str = "exa
 @lru_cache(maxsize=1024)
 def correlation(own: float, age: int) -> float:
     """The paper's Delta_k in its set-up."""
-    return csdp.aged_correlation(pair(own), ages=age)
+    return aged_correlation(pair(own), ages=age)
 
 
 def printed_leakage(own: float, age: int, epsilon_c: float) -> float:

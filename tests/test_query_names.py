@@ -16,8 +16,6 @@ CHAIN = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]
 
 CALLS = {
     "leakage": lambda q: csdp.leakage(CHAIN, q, ages=2, epsilon_c=1.0),
-    "leakage_summary": lambda q: csdp.leakage_summary(CHAIN, q, ages=2, epsilon_c=1.0),
-    "leakage_table": lambda q: csdp.leakage_table(CHAIN, q, ages=2, epsilon_c=1.0),
     "Plan": lambda q: csdp.Plan(CHAIN, q, ages=2, epsilon_c=1.0),
     "find_plan": lambda q: csdp.find_plan(CHAIN, q, budget=0.2, max_age=2).plan,
     "frontier": lambda q: csdp.frontier(CHAIN, q, ages=(1,), levels=(0.5,)),

@@ -4,8 +4,6 @@ import typing as _typing
 
 from csdp.audit.black_box import audit
 from csdp.bounds.leakage import leakage
-from csdp.bounds.overview import LeakageSummary, LeakageTable, age_curve, leakage_summary, leakage_table
-from csdp.bounds.paper import aged_correlation, bounded_aged_correlation, cmc_leakage_coefficient, correlation_degree
 from csdp.bounds.result import Leakage
 from csdp.chain import CoupledChain, EnvironmentChain, Family, InfluenceFamily, JointChain
 from csdp.fitting.fit import fit
@@ -51,8 +49,6 @@ __all__ = [
     "InputSpec",
     "JointChain",
     "Leakage",
-    "LeakageSummary",
-    "LeakageTable",
     "Ledger",
     "Linear",
     "Max",
@@ -68,14 +64,9 @@ __all__ = [
     "Schedule",
     "Skipped",
     "Sum",
-    "age_curve",
-    "aged_correlation",
     "attack",
     "audit",
-    "bounded_aged_correlation",
     "check_model",
-    "cmc_leakage_coefficient",
-    "correlation_degree",
     "drift",
     "dynamic_plan",
     "find_input",
@@ -84,8 +75,6 @@ __all__ = [
     "fit_quality",
     "frontier",
     "leakage",
-    "leakage_summary",
-    "leakage_table",
     "learn_from_past",
     "mse",
     "plan_estimator",

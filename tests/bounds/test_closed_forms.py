@@ -10,6 +10,7 @@ import pytest
 import csdp
 from csdp.bounds.closed_forms import AgedPairs, _range, contraction_coefficient
 from csdp.bounds.lineage import lineage
+from csdp.bounds.paper import cmc_leakage_coefficient
 from csdp.bounds.spectral import spectral_factor
 from csdp.chain.views import PathView
 
@@ -60,7 +61,7 @@ def test_the_two_states_that_are_told_apart_are_two() -> None:
 @pytest.mark.parametrize(("sequences", "evaluations"), [(2, 9), (3, 27), (4, 3)])
 def test_couplings_are_swept_one_by_one_up_to_three_sequences(sequences: int, evaluations: int) -> None:
     rare = [[0.99, 0.01], [0.3, 0.7]]
-    found = csdp.cmc_leakage_coefficient(rare, strength=0.25, ages=1, sequences=sequences, points=3)
+    found = cmc_leakage_coefficient(rare, strength=0.25, ages=1, sequences=sequences, points=3)
     assert found.evaluations == evaluations
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import csdp
 from csdp.bounds.influence import InfluenceRule, costs_by_age, influence_of_release
+from csdp.bounds.overview import age_curve, leakage_summary
 from csdp.bounds.spectral import spectral_factor
 from csdp.errors import InputError, TooLargeError
 from csdp.query import tabulate
@@ -243,7 +244,7 @@ def test_no_number_of_releases_passes_the_cap():
     assert caps == sorted(caps, reverse=True)
     for age, cap in zip((1, 2, 3), caps, strict=True):
         assert continual(chain, csdp.Mean(), ages=age, epsilon_c=50.0, releases=40) <= cap
-    assert csdp.age_curve(chain, max_age=3, bound="influence") == pytest.approx(caps)
+    assert age_curve(chain, max_age=3, bound="influence") == pytest.approx(caps)
 
 
 def test_spectral_is_never_below_influence_and_has_the_values_of_the_theory_page():
@@ -267,7 +268,7 @@ def test_giant_chains_are_bounded_in_one_pass():
     for size in (50, 3000):
         told = csdp.leakage(ring(size, 0.8, 0.3, 0.3), csdp.Mean(), ages=1, epsilon_c=0.1)
         assert (told.bound, told.epsilon) == ("influence", pytest.approx(0.040244, abs=5e-7))
-    summary = csdp.leakage_summary(ring(50, 0.8, 0.3, 0.3), csdp.Mean(), ages=1, epsilon_c=0.1)
+    summary = leakage_summary(ring(50, 0.8, 0.3, 0.3), csdp.Mean(), ages=1, epsilon_c=0.1)
     assert summary.worst[0].epsilon == pytest.approx(0.040244, abs=5e-7)
 
 

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import csdp
+from csdp.bounds.overview import leakage_table
+from csdp.bounds.paper import aged_correlation, bounded_aged_correlation, cmc_leakage_coefficient, correlation_degree
 from csdp.bounds.result import BOUNDS, UNSOUND
 from reference_values import COLUMNS, REFERENCE, RTOL
 from reference_values import T3 as T3_SYSTEM
@@ -53,7 +55,7 @@ def test_the_reference_table(row, column):
 @pytest.mark.parametrize("row", REFERENCE)
 def test_the_reference_table_in_one_call(row):
     question, expected = asked(row)
-    table = csdp.leakage_table(*question[:2], ages=question[2], epsilon_c=question[3])
+    table = leakage_table(*question[:2], ages=question[2], epsilon_c=question[3])
     sharpest = {
         name: value for name, value in zip(COLUMNS, expected, strict=True) if name not in {"lineage", "two-point"}
     }
@@ -140,7 +142,7 @@ def test_stronger_coupling_does_not_reduce_leakage():
     expected = {1.0: 0.3740, 0.75: 0.4002, 0.5: 0.4088}
     got = {c: ask(pair(c), csdp.Mean(), 1, 1).epsilon for c in expected}
     assert got == pytest.approx(expected, abs=5e-5)
-    delta = [csdp.aged_correlation(pair(c), ages=1) for c in expected]
+    delta = [aged_correlation(pair(c), ages=1) for c in expected]
     assert delta == sorted(delta, reverse=True)  # true of Delta_k, as the paper says
     for age in (4, 5, 8):
         later = [ask(pair(c), csdp.Mean(), age, 1).epsilon for c in expected]
@@ -150,7 +152,7 @@ def test_stronger_coupling_does_not_reduce_leakage():
 def test_comparative_figure():
     """Delta_k eps_c without d(2) is 4.5e-5, with it 9.0e-5."""
     chain = pair(0.5)
-    delta = csdp.aged_correlation(chain, ages=10)
+    delta = aged_correlation(chain, ages=10)
     assert delta * 0.860662966 == pytest.approx(4.5e-5, rel=5e-3)
     assert ask(chain, csdp.Mean(), 10, 0.860662966, "printed-loose").epsilon == pytest.approx(9.0e-5, rel=5e-3)
 
@@ -172,20 +174,20 @@ def test_exact_may_grow_with_age_where_the_bounds_do_not():
 
 def test_the_papers_quantities():
     chain = pair(0.75)
-    assert csdp.correlation_degree(chain) == 2
-    assert csdp.correlation_degree(single(0.3, 0.3)) == 1
-    assert csdp.aged_correlation(chain, ages=2) == pytest.approx(0.1, rel=RTOL)
-    assert csdp.aged_correlation(chain, ages=0) == pytest.approx(1, rel=RTOL)
+    assert correlation_degree(chain) == 2
+    assert correlation_degree(single(0.3, 0.3)) == 1
+    assert aged_correlation(chain, ages=2) == pytest.approx(0.1, rel=RTOL)
+    assert aged_correlation(chain, ages=0) == pytest.approx(1, rel=RTOL)
     tight = ask(chain, csdp.Mean(), 2, 3, "printed-tight").epsilon
-    assert csdp.bounded_aged_correlation(chain, ages=(2, 2)) * 3 == pytest.approx(tight, rel=1e-12)
+    assert bounded_aged_correlation(chain, ages=(2, 2)) * 3 == pytest.approx(tight, rel=1e-12)
 
 
 def test_the_leakage_coefficient_sweeps_couplings():
-    coefficient = csdp.cmc_leakage_coefficient(binary(0.3, 0.3), strength=0.5, ages=1)
+    coefficient = cmc_leakage_coefficient(binary(0.3, 0.3), strength=0.5, ages=1)
     assert float(coefficient) == pytest.approx(0.4, rel=1e-9)  # independent sequences are the worst for Delta_k
     assert coefficient.evaluations == 25
-    weaker = csdp.cmc_leakage_coefficient(binary(0.01, 0.3), strength=0.25, ages=2, points=3)
-    stronger = csdp.cmc_leakage_coefficient(binary(0.01, 0.3), strength=0.5, ages=2, points=5)
+    weaker = cmc_leakage_coefficient(binary(0.01, 0.3), strength=0.25, ages=2, points=3)
+    stronger = cmc_leakage_coefficient(binary(0.01, 0.3), strength=0.5, ages=2, points=5)
     assert weaker.value <= stronger.value * (1 + 1e-12)
 
 
@@ -276,7 +278,7 @@ def test_lineage_needs_a_coupled_chain():
     chain = csdp.JointChain(np.full((4, 4), 0.25), states=2, sequences=2)
     with pytest.raises(csdp.errors.InputError, match="lineage: needs a CoupledChain"):
         ask(chain, csdp.Mean(), 1, 1, "lineage")
-    table = csdp.leakage_table(chain, csdp.Mean(), ages=1, epsilon_c=1)
+    table = leakage_table(chain, csdp.Mean(), ages=1, epsilon_c=1)
     assert "needs a CoupledChain" in table.missing["lineage"]
     with pytest.raises(KeyError, match="needs a CoupledChain"):
         table["lineage"]
@@ -293,14 +295,14 @@ def test_lineage_needs_a_coupled_chain():
 )
 def test_bad_sweeps_are_refused(options, message):
     with pytest.raises(csdp.errors.InputError, match=message):
-        csdp.cmc_leakage_coefficient(binary(0.3, 0.3), ages=1, **options)
+        cmc_leakage_coefficient(binary(0.3, 0.3), ages=1, **options)
 
 
 def test_tables_are_readable():
     from rich.console import Console
 
     page = io.StringIO()
-    Console(width=160, file=page).print(csdp.leakage_table(pair(0.75), csdp.Mean(), ages=(1, 3), epsilon_c=1))
+    Console(width=160, file=page).print(leakage_table(pair(0.75), csdp.Mean(), ages=(1, 3), epsilon_c=1))
     text = page.getvalue()
     assert "UNSOUND" in text
     assert "0.31682" in text

@@ -9,6 +9,7 @@ from scipy.sparse import csr_array
 import csdp
 from csdp.bounds import exact
 from csdp.bounds.lineage import lineage
+from csdp.bounds.overview import leakage_table
 from csdp.chain.steps import KernelStep, SplitStep, TensorStep, choose_step
 from csdp.errors import TooLargeError
 
@@ -217,7 +218,7 @@ def test_components_bounded_in_different_ways_are_named():
 
 
 def test_refused_bounds_are_listed_in_the_table():
-    table = csdp.leakage_table(ring(11), csdp.Mean(), ages=1, epsilon_c=1.0)
+    table = leakage_table(ring(11), csdp.Mean(), ages=1, epsilon_c=1.0)
     assert {row.bound for row in table.rows} >= {"exact", "lineage", "group"}
     assert "limited to 1,024" in table.missing["profile"]
 

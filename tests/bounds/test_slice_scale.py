@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 import csdp
 from csdp.bounds.leakage import Setting
 from csdp.bounds.lineage import lineage
+from csdp.bounds.overview import age_curve, leakage_summary
 from csdp.bounds.slice import dependence, local_numbers
 from csdp.bounds.slice.bound import slice_bound
 from csdp.bounds.slice.local_numbers import LocalNumbers
@@ -137,7 +138,7 @@ def test_a_million_sequences():
 @pytest.mark.parametrize("chain", [csdp.CoupledChain(giant(30, 3), FLIP), csdp.CoupledChain(giant(300, 3), THREE)])
 def test_curves_are_the_values_age_by_age(chain):
     for bound, adversary in (("slice", "informed"), ("lineage", "uninformed")):
-        curve = csdp.age_curve(chain, max_age=5, bound=bound, adversary=adversary)
+        curve = age_curve(chain, max_age=5, bound=bound, adversary=adversary)
         options = {"epsilon_c": 1.0, "bound": bound, "adversary": adversary}
         each = [csdp.leakage(chain, csdp.Mean(), ages=age, **options).epsilon for age in range(1, 6)]
         assert curve == pytest.approx(each, rel=1e-12)
@@ -146,8 +147,8 @@ def test_curves_are_the_values_age_by_age(chain):
 
 def test_curves_of_a_family_and_bad_questions():
     chains = [csdp.CoupledChain(giant(20, 3), [[1 - p, p], [p, 1 - p]]) for p in (0.3, 0.4)]
-    family = csdp.age_curve(csdp.Family(chains), max_age=4)
-    assert family.tolist() == np.max([csdp.age_curve(c, max_age=4) for c in chains], axis=0).tolist()
+    family = age_curve(csdp.Family(chains), max_age=4)
+    assert family.tolist() == np.max([age_curve(c, max_age=4) for c in chains], axis=0).tolist()
     for options, message in (
         ({"max_age": 0}, "max_age: 0 given"),
         ({"max_age": 2.5}, "max_age: 2.5 given"),
@@ -155,10 +156,10 @@ def test_curves_of_a_family_and_bad_questions():
         ({"max_age": 2, "adversary": "me"}, "adversary: 'me' given"),
     ):
         with pytest.raises(InputError, match=message):
-            csdp.age_curve(chains[0], **options)
+            age_curve(chains[0], **options)
     joint = csdp.JointChain(np.full((4, 4), 0.25), states=2, sequences=2)
     with pytest.raises(InputError, match="needs a CoupledChain"):
-        csdp.age_curve(joint, max_age=2)
+        age_curve(joint, max_age=2)
 
 
 # ---------------------------------------------------------------- processes and the summary
@@ -172,9 +173,7 @@ def test_processes_change_nothing():
     spread = csdp.leakage(chain, csdp.Mean(), workers=2, progress=lambda *what: told.append(what), **options)
     assert spread == alone
     assert told[-1] == ("components", 6, 6)
-    assert csdp.leakage_summary(chain, csdp.Mean(), workers=2, **options) == csdp.leakage_summary(
-        chain, csdp.Mean(), **options
-    )
+    assert leakage_summary(chain, csdp.Mean(), workers=2, **options) == leakage_summary(chain, csdp.Mean(), **options)
 
 
 class Here:
@@ -216,7 +215,7 @@ def test_bad_workers():
 def test_the_largest_of_the_summary_is_the_leakage(adversary, bound):
     chain = blocks(1, 3)
     options = {"ages": 2, "epsilon_c": 1.0, "bound": bound, "adversary": adversary}
-    summary = csdp.leakage_summary(chain, csdp.Mean(), worst=9, **options)
+    summary = leakage_summary(chain, csdp.Mean(), worst=9, **options)
     answer = csdp.leakage(chain, csdp.Mean(), **options)
     assert summary.epsilon == pytest.approx(answer.epsilon, rel=1e-9)
     assert (summary.sequences, summary.sound, len(summary.worst)) == (9, True, 9)
@@ -231,7 +230,7 @@ def test_each_sequence_against_its_own_pairs():
     import oracle as o
 
     chain = blocks(3, 1)
-    summary = csdp.leakage_summary(chain, csdp.Sum(), ages=1, epsilon_c=1.0)
+    summary = leakage_summary(chain, csdp.Sum(), ages=1, epsilon_c=1.0)
     aged, law = o.aged_law(chain.kernel(), 3, 2, [1] * 3)
     snaps, answers = o.snapshots(3, 2), o.query_values("sum", 3, 2, [0, 1])
     for row in summary.worst:
@@ -243,11 +242,11 @@ def test_each_sequence_against_its_own_pairs():
 
 def test_like_components_are_counted_and_families_compared():
     chain = csdp.CoupledChain(np.eye(1000), FLIP)
-    summary = csdp.leakage_summary(chain, csdp.Sum(), ages=1, epsilon_c=1.0)
+    summary = leakage_summary(chain, csdp.Sum(), ages=1, epsilon_c=1.0)
     assert (summary.sequences, summary.worst[0].alike, summary.bounds) == (1000, 1000, {"exact": 1000})
     calm = csdp.CoupledChain(np.eye(40), [[0.6, 0.4], [0.4, 0.6]])
     few = csdp.CoupledChain(np.eye(40), FLIP)
-    family = csdp.leakage_summary(csdp.Family([calm, few]), csdp.Sum(), ages=1, epsilon_c=1.0, worst=2)
+    family = leakage_summary(csdp.Family([calm, few]), csdp.Sum(), ages=1, epsilon_c=1.0, worst=2)
     assert (family.sequences, family.epsilon, len(family.worst)) == (40, pytest.approx(summary.epsilon), 2)
     assert family.quantiles[0.0] == pytest.approx(summary.epsilon)
 
@@ -257,7 +256,7 @@ def test_a_giant_summary_and_its_words():
 
     chain = csdp.CoupledChain(giant(3000), FLIP)
     ages = np.full(3000, 4)
-    summary = csdp.leakage_summary(chain, csdp.Mean(), ages=ages.tolist(), epsilon_c=1.0, worst=2)
+    summary = leakage_summary(chain, csdp.Mean(), ages=ages.tolist(), epsilon_c=1.0, worst=2)
     assert summary.bounds == {"slice": 3000}
     screen = io.StringIO()
     rich.console.Console(width=100, file=screen).print(summary)
@@ -267,7 +266,7 @@ def test_a_giant_summary_and_its_words():
     assert summary.to_dict()["quantiles"]["1"] == summary.epsilon
     for options, message in (({"worst": 0}, "worst: 0 given"), ({"bound": "best"}, "bound: 'best' given")):
         with pytest.raises(InputError, match=message):
-            csdp.leakage_summary(chain, csdp.Mean(), ages=4, epsilon_c=1.0, **options)
+            leakage_summary(chain, csdp.Mean(), ages=4, epsilon_c=1.0, **options)
 
 
 def test_bounds_free_of_the_noise_are_kept():

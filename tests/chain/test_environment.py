@@ -7,6 +7,7 @@ import pytest
 
 import csdp
 from csdp import CoupledChain, EnvironmentChain, Family, JointChain, Mean, Plan
+from csdp.bounds.paper import aged_correlation, correlation_degree
 from csdp.chain.environment import _iterate_marginals
 from csdp.chain.files import load_model, read_model, save_model
 from csdp.errors import InputError, NoStationaryLawError, TooLargeError
@@ -178,8 +179,8 @@ def test_rooms_that_do_not_carry_environments_say_so(kind):
     for ask in (
         lambda: csdp.attack(plan, [0.1, 0.2]),
         lambda: csdp.audit(plan, samples=1000, seed=1),
-        lambda: csdp.correlation_degree(chain),
-        lambda: csdp.aged_correlation(chain, ages=1),
+        lambda: correlation_degree(chain),
+        lambda: aged_correlation(chain, ages=1),
     ):
         with pytest.raises(InputError, match="has no single kernel"):
             ask()

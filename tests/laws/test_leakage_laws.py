@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import csdp
 import oracle as o
 from csdp.bounds.lineage import lineage
+from csdp.bounds.paper import correlation_degree
 from csdp.errors import NoStationaryLawError
 from laws.reference import Reference
 from laws.strategies import LARGE_SIZES, SIZES, System, answers, custom, law_settings, systems
@@ -108,7 +109,7 @@ def test_the_printed_formulas_are_those_of_the_paper(system):
     B, law = reference.aged
     assume((law > 0).all())
     pairs = o.neighbour_pairs(system.s, system.m, law)
-    degree = csdp.correlation_degree(system.model)
+    degree = correlation_degree(system.model)
     ratio = o.sensitivity(reference.fvals, system.s, system.m, degree) / reference.delta_f
     loose, tight = system.leakage("printed-loose"), system.leakage("printed-tight")
     assert not loose.sound
