@@ -17,10 +17,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
-from csdp.arrays import Ints
 from csdp.errors import InputError
 
 log = logging.getLogger("csdp.clock")
@@ -128,10 +124,6 @@ class Clock:
         """The tick that a time belongs to: floor((time - origin) / step), exactly."""
         return (math.floor(time) - self.origin) // self.step
 
-    def ticks(self, times: npt.ArrayLike) -> Ints:
-        """The ticks of many times."""
-        return (np.floor(times).astype(np.int64) - self.origin) // self.step
-
     def start(self, tick: int) -> int:
         """The time at which a tick begins."""
         return self.origin + tick * self.step
@@ -152,31 +144,6 @@ class Clock:
         assert moved.mark is not None
         return replace(moved, verdict="late" if self.tick(time) <= moved.mark.closed else "open")
 
-    def judge_times(
-        self, mark: Mark | None, times: npt.ArrayLike, *, limit: Time | None = None
-    ) -> tuple[Ints, npt.NDArray[np.str_]]:
-        """Ticks and verdicts of many finite times at once, as `observe` gives them one by one in ascending order.
-
-        In that order no reading is late because of another of the same batch, so each of them can be judged alone,
-        wherever it is. The mark after the batch is that of its least time and then its greatest.
-
-        >>> clock = Clock(step=60, lateness=30, times="data")
-        >>> ticks, verdicts = clock.judge_times(Mark(155, 1), [400, 119, 120])
-        >>> ticks.tolist(), verdicts.tolist()
-        ([6, 1, 2], ['open', 'late', 'open'])
-        """
-        self._check_limit(limit)
-        times = np.asarray(times)
-        ticks = self.ticks(times)
-        verdicts = np.full(ticks.shape, "open", dtype="<U7")
-        if mark is not None:
-            verdicts[ticks <= mark.closed] = "late"
-        if self.times == "wall":
-            verdicts[times < EARLIEST] = "undated"
-        if limit is not None:
-            verdicts[times > limit] = "ahead"
-        return ticks, verdicts
-
     def _check_limit(self, limit: Time | None) -> None:
         if self.times == "wall" and limit is None:
             raise InputError("clock: no limit given; with times='wall' give what the wall clock allows, limit(now)")
@@ -194,11 +161,6 @@ class Clock:
             return Advance(mark, "open", range(0))
         closed = max(closed, mark.closed)
         return Advance(Mark(time, closed), "open", range(mark.closed + 1, closed + 1))
-
-    def put_back(self, time: Time, charged: int | None) -> Mark:
-        """The mark of a clock that was wrong and is set to `time`; ticks that were charged stay closed."""
-        closed = self.tick(check_time(time) - self.lateness) - 1
-        return Mark(time, closed if charged is None else max(closed, charged))
 
     def over(self, now: Time) -> int:
         """The last tick whose end the wall clock has passed."""

@@ -11,7 +11,7 @@ import pytest
 
 from csdp.errors import LedgerConflictError
 from csdp.ledger import Ledger
-from csdp.stream import FileSink, LineSink, Sink
+from csdp.stream import FileSink, LineSink
 
 from stream.parts import DATASET, feed, published, running  # isort: skip
 
@@ -155,12 +155,6 @@ def settle(runner):
             return
         runner.stuck = False
     raise AssertionError("it never went on")
-
-
-def test_it_is_a_sink(sink):
-    protocol = {name for name in vars(Sink) if not name.startswith("_")}
-    assert protocol == {"deliver", "newest", "close"}
-    assert all(callable(getattr(sink, name)) for name in protocol)
 
 
 def test_a_sink_that_claims_ticks_which_nobody_charged_is_refused(tmp_path):

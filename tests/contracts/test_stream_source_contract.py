@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 
-from csdp.stream import Bad, FileSource, Reading, Snapshot, Source, StreamSource, run
+from csdp.stream import FileSource, Reading, Snapshot, StreamSource, run
 
 from stream.parts import NAMES, Memory, SeenBy, plan, published, running  # isort: skip
 

@@ -25,6 +25,8 @@ import postgres  # isort: skip
 from deployment.machine import DEPLOY, call, need  # isort: skip
 from stream.parts import pairs  # isort: skip
 
+pytestmark = pytest.mark.slow
+
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 URL = "/api/datasets/ward-7"
 
@@ -135,7 +137,6 @@ def database_of(secrets):
         call("rm", "-rf", folder)
 
 
-@pytest.mark.slow
 def test_the_services_work_together(tmp_path, secrets):
     """Readings over MQTT, a ledger behind a password; no secret in any command line or log."""
     import paho.mqtt

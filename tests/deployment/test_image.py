@@ -16,6 +16,8 @@ from deployment.machine import Podman  # isort: skip
 from mosquitto import free_port  # isort: skip
 from service.parts import WARD, hand_in, released, write_spec  # isort: skip
 
+pytestmark = pytest.mark.slow
+
 IMAGE = "localhost/csdp-test"
 USER = 10001
 
@@ -60,7 +62,6 @@ def container(podman, folder):
         podman("rm", "-f", name)
 
 
-@pytest.mark.slow
 def test_it_runs_and_ends_well(podman, tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()

@@ -17,6 +17,8 @@ from csdp.service import keys
 from service.parts import WARD, write_spec  # isort: skip
 from service.processes import Process  # isort: skip
 
+pytestmark = pytest.mark.slow
+
 if not Path("/proc/self/limits").exists():
     pytest.skip("processes are looked at in /proc", allow_module_level=True)
 

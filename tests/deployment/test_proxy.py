@@ -15,6 +15,8 @@ from deployment.machine import DEPLOY, call, find, need  # isort: skip
 from mosquitto import certificates, free_port  # isort: skip
 from service.parts import WARD, events, serving, settings_of, snapshot  # isort: skip
 
+pytestmark = pytest.mark.slow
+
 URL = f"/api/datasets/{WARD}"
 
 

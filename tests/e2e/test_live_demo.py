@@ -19,6 +19,8 @@ from playwright.sync_api import expect
 from csdp.demo.live import DATASET
 from csdp.ledger import Ledger
 
+pytestmark = pytest.mark.slow
+
 MINUTE = 60_000
 SIZES = {"desktop": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 800}}
 
@@ -85,8 +87,8 @@ def ask(live_demo, part):
     [
         ("desktop", "light"),
         ("phone", "dark"),
-        pytest.param("desktop", "dark", marks=pytest.mark.slow),
-        pytest.param("phone", "light", marks=pytest.mark.slow),
+        pytest.param("desktop", "dark"),
+        pytest.param("phone", "light"),
     ],
 )
 def test_the_printed_address_shows_numbers_as_they_come(live_demo, opened, size, scheme):

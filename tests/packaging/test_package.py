@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -100,7 +102,6 @@ def test_the_typed_marker_and_the_notices_are_in_the_tree():
     assert all(any(ROOT.glob(pattern)) for pattern in PROJECT["license-files"])
 
 
-@pytest.mark.slow
 def test_what_is_in_the_wheel(built):
     names = set(zipfile.ZipFile(built[0]).namelist())
     tree = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src/csdp").rglob("*") if path.is_file()}
@@ -113,7 +114,6 @@ def test_what_is_in_the_wheel(built):
     assert licences == {"LICENSE", "NOTICE", *texts}
 
 
-@pytest.mark.slow
 def test_what_is_in_the_source_distribution(built):
     with tarfile.open(built[1]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -121,7 +121,6 @@ def test_what_is_in_the_source_distribution(built):
     assert not any(name.startswith((".venv", ".git/", "site/")) for name in names)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("versions", ["newest", "lowest"])
 def test_it_installs_and_runs_in_an_empty_environment(built, tmp_path, versions):
     commands = environment(tmp_path / "venv")
@@ -131,7 +130,6 @@ def test_it_installs_and_runs_in_an_empty_environment(built, tmp_path, versions)
     smoke(commands, tmp_path / "work")
 
 
-@pytest.mark.slow
 def test_the_source_distribution_installs_too(built, tmp_path):
     commands = environment(tmp_path / "venv")
     call(commands / "pip", "install", "--quiet", "--no-deps", built[1])

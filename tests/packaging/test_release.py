@@ -19,6 +19,8 @@ import csdp
 
 from deployment.machine import ROOT, call, need  # isort: skip
 
+pytestmark = pytest.mark.slow
+
 _spec = importlib.util.spec_from_file_location("release", ROOT / "deploy" / "release.py")
 release = importlib.util.module_from_spec(_spec)
 sys.modules["release"] = release  # dataclasses look their module up
@@ -107,7 +109,6 @@ def test_checksums_are_signed(tmp_path):
     assert done.returncode != 0
 
 
-@pytest.mark.slow
 def test_the_same_sources_give_the_same_bytes(tmp_path):
     """Built twice: in another folder, at another time, from files of other modes and times, under another umask."""
     need("git")

@@ -120,27 +120,3 @@ def test_without_the_package_it_says_what_to_install(monkeypatch, kind):
     monkeypatch.setitem(sys.modules, kind, None)
     with pytest.raises(InputError, match=f"pip install {kind}"):
         getattr(CHAIN, f"to_{kind}")()
-
-
-def test_without_matplotlib_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(InputError, match="pip install matplotlib"):
-        CHAIN.plot()
-
-
-@pytest.mark.parametrize(("name", "zone"), [(None, None), ("time", "UTC"), ("when", "Europe/Berlin")])
-def test_frames_with_times_as_their_index(name, zone):
-    index = pandas.date_range("2024-05-01", periods=4, freq="h", tz=zone, name=name)
-    frame = pandas.DataFrame({"ward A": [0, 1, 1, 0], "ward B": [1, 1, 0, 0]}, index=index)
-    panel = csdp.read_panel(frame, values=CHAIN.value_table)
-    assert panel.names == CHAIN.names
-    assert panel.step == 3600
-    assert np.array_equal(panel.states, frame.to_numpy())
-    assert panel.times[0] == index[0].tz_convert("UTC").to_datetime64() if zone else index[0].to_datetime64()
-
-
-def test_completion_offers_what_is_public():
-    assert set(dir(csdp)) == {*csdp.__all__, *csdp._ROOMS, "__version__"}
-    for name in dir(csdp):
-        assert name == "__version__" or not name.startswith("_")
-        assert getattr(csdp, name) is not None

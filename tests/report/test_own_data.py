@@ -77,13 +77,3 @@ class TestTimes:
         labels, name = label_times(list(range(200)), times, timezone="Europe/Berlin")
         assert labels[1] == (44, "26 Oct")  # midnight in Berlin is 22:00 UTC
         assert name == "25 Oct to 29 Oct 2024, Europe/Berlin"
-
-    def test_hours_within_a_day(self) -> None:
-        times = np.datetime64("2024-05-01T08:30", "s") + np.arange(20) * 900
-        labels, name = label_times(list(range(20)), times)
-        assert labels == [(2, "09:00"), (6, "10:00"), (10, "11:00"), (14, "12:00"), (18, "13:00")]
-        assert name == "1 May 2024"
-
-    def test_numbers_as_read(self) -> None:
-        labels, name = label_times([3, 4], np.array([180, 240]))
-        assert (labels, name) == ([(3, "180"), (4, "240")], "Time")

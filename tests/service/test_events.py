@@ -136,46 +136,6 @@ def test_events_do_not_wait_for_a_status_that_fails(quick, monkeypatch):
     run_alone(run)
 
 
-def test_more_than_a_page_comes_in_one_round_and_in_order(quick, monkeypatch):
-    monkeypatch.setattr(events, "_PAGE", 4)
-    monkeypatch.setattr(events, "_BUFFERED", 6)
-
-    async def run():
-        dataset = Recorded()
-        feed = Feed(dataset)
-        near, far = Listener(feed), Listener(feed, 0)
-        await near.take()
-        await far.take()
-        dataset.append(*["reserve", "commit", "refuse"] * 7, "change", "reserve", "commit")
-        expected = [entry.seq for entry in dataset.log if entry.kind in {"commit", "refuse"}]
-        before = dataset.reads
-        await feed._update()
-        assert dataset.reads - before == 7  # 24 entries, and a page that is not full
-        for one in (near, far):
-            await one.take_until(len(expected))
-            assert one.ids == expected
-            await one.close()
-
-    run_alone(run)
-
-
-def test_the_publisher_wakes_the_loop_once_a_round_and_only_for_somebody(monkeypatch):
-    async def run():
-        feed, woken, loop = Feed(Recorded()), [], asyncio.get_running_loop()
-        monkeypatch.setattr(loop, "call_soon_threadsafe", lambda work: woken.append(work) or work())
-        feed._wake_from_thread(OUTCOME)
-        assert not woken
-        feed.listeners = 2
-        for _ in range(5):
-            feed._wake_from_thread(OUTCOME)
-        assert len(woken) == 1
-        feed._wake.clear()  # as `follow` does before it reads
-        feed._wake_from_thread(OUTCOME)
-        assert len(woken) == 2
-
-    run_alone(run)
-
-
 def test_what_is_published_while_a_round_reads_is_read_in_the_next(monkeypatch):
     """No poll helps here: the publisher's call alone must be enough."""
     monkeypatch.setattr(events, "POLL", 60.0)
@@ -203,21 +163,6 @@ def test_what_is_published_while_a_round_reads_is_read_in_the_next(monkeypatch):
         await listener.close()
 
     run_alone(run)
-
-
-def test_the_more_listen_the_longer_the_pause(monkeypatch):
-    asked = []
-    monkeypatch.setattr(events, "pause_between_reads", lambda listeners: asked.append(listeners) or 0.001)
-
-    async def run():
-        feed = Feed(Recorded())
-        feed.listeners = 37
-        follow = asyncio.create_task(feed.follow())
-        await asyncio.sleep(0.05)
-        follow.cancel()
-
-    run_alone(run)
-    assert asked[0] == 37
 
 
 def test_every_client_gets_every_release_and_refusal_once(tmp_path):

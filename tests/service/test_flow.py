@@ -148,14 +148,6 @@ def test_many_messages_in_one_body(served):
     assert [one["tick"] for one in released(served.client("reader"))] == [1, 2]
 
 
-def test_times_ahead_of_the_present_are_told(tmp_path):
-    spec = write_spec(tmp_path, times="wall", clock='lateness = "1h"\nahead = "10min"')
-    with serving(settings_of(tmp_path, specs=[spec])) as served:
-        writer = served.client("writer")
-        ahead = writer.post(f"{URL}/snapshots", json={"time": time.time() + 7200, "values": [0, 1]})
-        assert ahead.json() == {"accepted": 0, "late": 0, "ahead": 1, "unreadable": 0}
-
-
 def test_the_wall_clock_closes_ticks_while_everybody_is_silent(tmp_path):
     clock = 'advance = "wall"\nlateness = 0'
     with serving(settings_of(tmp_path, specs=[write_spec(tmp_path, times="wall", clock=clock, age=0)])) as served:
@@ -267,15 +259,6 @@ def test_a_client_far_behind_reads_the_ledger(served, monkeypatch):
         with reader.stream("GET", f"{URL}/events", headers={"Last-Event-ID": "0"}) as second:
             behind = (content["tick"] for name, _, content in events(second) if name == "release")
             assert [next(behind) for _ in range(12)] == ticks == list(range(1, 13))
-
-
-def test_a_sign_of_life(served, monkeypatch):
-    import csdp.service.events as feed
-
-    monkeypatch.setattr(feed, "HEARTBEAT", 0.2)
-    with served.client("reader").stream("GET", f"{URL}/events") as live:
-        seen = events(live)
-        assert [next(seen)[0] for _ in range(3)] == ["status", "comment", "comment"]
 
 
 @pytest.mark.parametrize("clients", [40, pytest.param(200, marks=pytest.mark.slow)])

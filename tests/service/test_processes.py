@@ -105,25 +105,6 @@ def test_a_signal_ends_it_while_clients_listen(started, tmp_path):
     assert "Traceback" not in told
 
 
-@pytest.mark.slow
-def test_memory_stays_flat(started, tmp_path):
-    """A short soak; bench/service.py has the long one."""
-    service = started([write_spec(tmp_path, count=100)])
-    process = psutil.Process(service.process.pid)
-
-    def work(ticks):
-        with service.client("writer") as client:
-            for tick in ticks:
-                body = {"time": 2 * tick, "values": [tick % 2] * 100}
-                assert client.post(f"{URL}/snapshots", json=body).status_code == 200
-        return process.memory_info().rss
-
-    work(range(100))
-    before = work(range(100, 300))
-    after = work(range(300, 700))
-    assert after < before + 8 * 2**20
-
-
 def test_a_standby_takes_over_from_a_holder_that_is_gone(tmp_path, where):
     """The holder is stopped and its session ends, or on a file its process: the right to publish ends with it."""
     services = []

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import json
-import threading
-
 import pytest
 
 from csdp import Mean, Plan
 from csdp.errors import LedgerTermsError
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher, Skipped
-from csdp.stream import Clock, Runner, StreamSource, run
+from csdp.stream import Clock, Runner
 
 from service.parts import WARD, hand_in, released, serving, settings_of, write_spec  # isort: skip
 from stream.parts import DATASET, NAMES, Memory, feed, pairs, plan  # isort: skip
@@ -61,17 +57,6 @@ def test_a_stream_says_that_its_plan_is_no_longer_the_recorded_one(two):
     assert sink.ticks == [1, 2]
     assert runner.status().open_ticks == 1
     assert all(isinstance(one, Skipped) and one.why == "terms" for one in list(runner.recent)[3:])
-
-
-def test_the_command_loop_ends_with_that_error(two):
-    runner, other, sink = two
-    lines = [{"time": 10 * t + 5, "values": [0, 1]} for t in range(40)]
-    content = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    feed(runner, range(2))
-    other.change_plan(plan(epsilon_c=0.25), from_tick=5)
-    with pytest.raises(LedgerTermsError):
-        run(runner, StreamSource(io.BytesIO(content)), stop=threading.Event())
-    assert all(tick < 5 for tick in sink.ticks)
 
 
 def test_a_service_follows_limits_and_survives_a_change_of_plan(tmp_path):

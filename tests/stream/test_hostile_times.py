@@ -16,7 +16,7 @@ from csdp.stream import Clock, Runner, run
 from csdp.stream.from_spec import open_stream
 from csdp.stream.spec import read_spec
 from csdp.stream.template import first_spec
-from csdp.stream.ticks import REPEATS, Majority
+from csdp.stream.ticks import REPEATS
 
 from stream import hostile  # isort: skip
 from stream.hostile import AGE, LATENESS, POISON, STEP  # isort: skip
@@ -37,12 +37,6 @@ class TestLines:
         fates = stream(path, [*hostile.honest(range(20, -1, -1)), future])
         assert fates == {"accepted": 21, "ahead": 1}
         assert 10 <= len(hostile.published(tmp_path)) <= 15
-
-    def test_nor_with_old_readings_that_stand_in_for_missing_ones(self, tmp_path):
-        path = hostile.spec(tmp_path, stale_limit=30)
-        future = {"time": time.time() + 40 * STEP, "sequence": "s0", "value": 1}
-        stream(path, [*hostile.honest(range(20, -1, -1)), future])
-        assert len(hostile.published(tmp_path)) <= 15
 
     def test_the_first_specification_keeps_the_age_that_it_certifies(self, tmp_path):
         hostile.spec(tmp_path)
@@ -80,10 +74,10 @@ class TestLines:
 
     def test_an_old_specification_with_a_far_ahead_says_what_to_write(self, tmp_path):
         path = hostile.spec(tmp_path, clock='lateness = 10\nahead = "5min"')
-        with pytest.raises(InputError, match=r"stream\.toml:16: clock\.ahead: .*300 given.*at most the lateness"):
+        with pytest.raises(InputError, match=r"stream\.toml:8: clock: ahead 300 given.*at most the lateness"):
             read_spec(path)
         for clock in ('times = "data"\nadvance = "wall"', 'times = "data"\nahead = 1', "jump = 3"):
-            with pytest.raises(InputError, match=r"stream\.toml:16: |stream\.toml:15: clock\.jump"):
+            with pytest.raises(InputError, match=r"stream\.toml:\d+: clock"):
                 read_spec(hostile.spec(tmp_path, clock=clock))
 
 
@@ -133,18 +127,6 @@ class TestRealAge:
                 runner.ingest(NAMES[k % 2], time=wall.shown + 2, value=k % 2)
         assert min(ages) >= AGE * STEP + LATENESS - 2
 
-    def test_late_readings_and_a_silent_sequence(self, tmp_path):
-        wall = Wall(NOW)
-        with house(tmp_path, wall) as runner:
-            for k in range(30):
-                wall.pass_by(STEP)
-                runner.ingest("hall", time=wall.shown, value=k % 2)
-                if k < 8:
-                    runner.ingest("kitchen", time=wall.shown, value=1)
-                runner.ingest("kitchen", time=wall.shown - 5 * STEP, value=1)
-            assert runner.status().fates["late"] > 20
-            assert over(runner, wall) > 20
-
     def test_time_that_passes_closes_ticks_up_to_the_wall_clock_and_no_further(self, tmp_path):
         wall = Wall(NOW)
         with house(tmp_path, wall) as runner:
@@ -157,34 +139,6 @@ class TestRealAge:
             wall.pass_by(10 * STEP)
             runner.advance(wall.shown)
             assert over(runner, wall) >= before + 10
-
-    def test_sub_second_times_and_origins_of_any_time(self, tmp_path):
-        for number, origin in enumerate((0, 7, NOW + 10**6)):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            wall = Wall(NOW + 0.75)
-            clock = Clock(step=1, lateness=0.5, origin=origin)
-            with running(folder, clock=clock, wall=wall.clock, given=plan(1)) as runner:
-                for k in range(40):
-                    wall.pass_by(0.25)
-                    runner.ingest(NAMES[k % 2], time=wall.shown + 0.5, value=1)
-                    last = runner.status().last
-                    assert last is None or clock.start(last.tick + 1) <= wall.shown
-                assert runner.status().published > 3
-
-    def test_a_shorter_lateness_at_the_next_start(self, tmp_path):
-        wall, file = Wall(NOW), tmp_path / "state"
-        for lateness in (50, 10, 0):
-            clock = Clock(step=STEP, lateness=lateness)
-            with running(
-                tmp_path, clock=clock, wall=wall.clock, given=plan(AGE, stale_limit=30), state_file=file
-            ) as runner:
-                for k in range(9):
-                    wall.pass_by(STEP)
-                    runner.ingest_snapshot([k % 2, 1], time=wall.shown + lateness)
-                    over(runner, wall)
-                runner.close()
-        assert len(published(tmp_path)) > 10
 
 
 class TestTheGate:
@@ -260,32 +214,7 @@ class TestTheClockOnTheWall:
             assert runner.status().trouble
             wall.set_to(wall.shown + 3600)
             feed_now(runner, wall, 10)
-            assert runner.status().put_back == 0
         assert sink.ticks == list(range(before[0], before[-1] + 11))
-
-    @pytest.mark.parametrize("restart", [False, True])
-    def test_a_clock_that_was_wrong_from_the_start_is_put_back(self, tmp_path, restart, caplog):
-        """A year ahead, with readings of as wrong devices; then everybody is right. What was charged stays closed."""
-        wall, file = Wall(NOW + 365 * 86400), tmp_path / "state"
-        with house(tmp_path, wall, state_file=file) as runner:
-            # only one device was wrong like the server, so nothing of that year could be published
-            for _ in range(10):
-                wall.pass_by(STEP)
-                runner.ingest("hall", time=wall.shown, value=1)
-            if not restart:
-                wall.set_to(NOW)
-                feed_now(runner, wall, 3 * AGE)
-                assert runner.status().put_back == 1
-                assert over(runner, wall) > AGE
-            runner.close()
-        if restart:
-            wall = Wall(NOW)
-            with house(tmp_path, wall, state_file=file) as runner:
-                feed_now(runner, wall, 3 * AGE)
-                assert runner.status().put_back == 1
-                assert over(runner, wall) > AGE
-        assert "put back" in caplog.text
-        assert all(CLOCK.start(tick) < NOW + 3600 for tick in published(tmp_path))
 
     def test_charged_ticks_never_come_again(self, tmp_path):
         wall = Wall(NOW + 3600)  # an hour fast, and so are the devices
@@ -354,36 +283,17 @@ class TestData:
             assert runner.status().closed == 10**6 + 8
         assert {1, 10**6 + 6, 10**6 + 8} <= set(published(tmp_path))
 
-    def test_a_declared_jump(self, tmp_path):
-        clock = Clock(step=10, lateness=5, times="data", jump=3)
-        with running(tmp_path, given=plan_of(9), clock=clock) as runner:
-            feed_all(runner, range(6))
-            assert runner.ingest("s0", time=10 * (5 - REPEATS + 1 + 3) + 5, value=1) == "accepted"
-            assert runner.ingest("s0", time=10 * (5 + 3) + 6, value=1) == "ahead"
-
-    def test_the_state_of_a_poisoned_clock_heals(self, tmp_path):
-        """As an older version may have left it: a mark at 2^53, nothing charged there."""
-        file = tmp_path / "state"
-        clock = Clock(step=10, lateness=5, times="data", jump=2**50)
-        with running(tmp_path, given=plan_of(9), clock=clock, state_file=file) as runner:
-            feed_all(runner, range(6))
-            runner.ingest("s0", time=2**52, value=1)
-            runner.close()
-        with running(tmp_path, given=plan_of(9), state_file=file) as runner:
-            feed_all(runner, range(6, 20))
-            assert (runner.status().closed, runner.status().put_back) == (18, 1)
-        assert {1, 17, 18} <= set(published(tmp_path))
-
-    def test_the_majority(self):
-        most = Majority(4)
-        assert (most.reached(), most.reached(of_all=True)) == (None, None)
-        most.record([0], 10**9)
-        assert (most.reached(), most.reached(of_all=True)) == (10**9, None)
-        most.record([1, 2], 7)
-        assert (most.reached(), most.reached(of_all=True)) == (7, 7)
-        for _ in range(REPEATS):
-            most.record([1], 10**9)
-        assert most.reached() == 10**9
+    def test_ticks_wait_until_most_sequences_have_sent_something(self, tmp_path):
+        with running(tmp_path, given=plan_of(9)) as runner:
+            for tick in range(1000):
+                for name in runner.names[:4]:
+                    assert runner.ingest(name, time=10 * tick, value=1) == "accepted"
+            assert runner.status().closed is None
+            assert "more than half" in runner.status().trouble
+            assert runner.status().open_ticks <= 32
+            feed_all(runner, range(990, 1010))
+            assert (runner.status().closed, runner.status().trouble) == (1008, "")
+        assert max(published(tmp_path)) == 1008
 
 
 def plan_of(count):

@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -266,31 +265,3 @@ def test_a_sweep_of_kills(tmp_path, state_file):
     after, summary = check(folder)
     assert len(after) > 30
     assert summary.lost <= 25
-
-
-def test_a_pipe_of_processes(tmp_path: Path):
-    """stdin to stdout, stopped by SIGTERM in the middle: exit code 0, one status line, only closed ticks."""
-    folder = tmp_path / "stream"
-    setup(folder, 1, 2)
-    text = (folder / "stream.toml").read_text()
-    head = text[: text.index("[source]")]
-    (folder / "stream.toml").write_text(head + '[source]\nkind = "stdin"\n[sink]\nkind = "stdout"\n')
-    process = subprocess.Popen(
-        [sys.executable, "-m", "csdp", "stream", "--spec", str(folder / "stream.toml")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    rng = np.random.default_rng(3)
-    for tick in range(5):
-        values = [raw(rng), raw(rng)]
-        process.stdin.write(json.dumps({"time": 10 * tick + 5, "values": values}).encode() + b"\n")
-    process.stdin.flush()
-    got = [json.loads(process.stdout.readline())["tick"] for _ in range(3)]
-    process.send_signal(signal.SIGTERM)
-    rest, told = process.communicate(timeout=200)
-    assert (process.returncode, got, rest) == (0, [1, 2, 3], b"")
-    assert len(told.splitlines()) == 1
-    assert b"3 published, last tick 3" in told
-    for file in [told, *(file.read_bytes() for file in folder.iterdir())]:
-        assert not has_trace(file)

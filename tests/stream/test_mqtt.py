@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -13,10 +12,9 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import CallbackAPIVersion
 
 import mosquitto
-from csdp.errors import InputError
-from csdp.stream import Reading, run
+from csdp.stream import run
 from csdp.stream.from_spec import open_stream
-from csdp.stream.mqtt import Broker, BrokerError, MqttSink, MqttSource, check_topic
+from csdp.stream.mqtt import Broker, BrokerError, MqttSink, MqttSource
 from csdp.stream.spec import read_spec
 
 from stream import hostile  # isort: skip
@@ -121,7 +119,8 @@ def test_a_retained_old_reading_is_only_late(server, tmp_path):
             until(lambda: runner.status().fates.get("accepted", 0) >= 5)  # the retained one comes first
             send_ticks(sender, range(7, 9))
             until(lambda: sink.ticks[-1:] == [7])
-            assert runner.status().fates.get("late", 0) + runner.status().past >= 1
+            fates = runner.status().fates
+            assert fates.get("late", 0) + fates.get("recorded", 0) >= 1
     assert len(published(tmp_path)) >= 5
 
 
@@ -176,15 +175,6 @@ def test_the_broker_dies_and_comes_back(server, tmp_path):
         send_ticks(sender, range(3, 7))
         until(lambda: sink.ticks == [1, 2, 3, 4, 5])
     assert set(published(tmp_path)) == {1, 2, 3, 4, 5}
-
-
-def test_qos_0_is_taken_too(server, tmp_path):
-    with live(tmp_path, server.port) as (_, sink), client(server.port) as sender:
-        for tick in range(4):
-            for name in NAMES:
-                content = json.dumps({"time": 10 * tick + 5, "value": 1})
-                sender.publish(f"home/{name}", content, qos=0).wait_for_publish(10)
-        until(lambda: sink.ticks == [1, 2])
 
 
 class TestSink:
@@ -266,37 +256,6 @@ class TestAccess:
                     assert isinstance(runner.errors[0], BrokerError)
                     assert "cannot be trusted" in str(runner.errors[0])
 
-    def test_files_that_are_no_certificates(self, tmp_path):
-        (tmp_path / "ca.pem").write_text("not a certificate")
-        for broker in (
-            Broker(tls=True, ca_file=tmp_path / "ca.pem"),
-            Broker(tls=True, ca_file=tmp_path / "nothing"),
-            Broker(tls=True, cert_file=tmp_path / "ca.pem"),
-        ):
-            with pytest.raises(InputError, match="TLS files"):
-                MqttSource(broker, topic="home", client_id="x")
-
-    def test_without_the_package(self, monkeypatch):
-        monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
-        with pytest.raises(InputError, match=r"csdp\[mqtt\]"):
-            MqttSource(Broker(), topic="home", client_id="x")
-
-    @pytest.mark.parametrize("topic", ["", "/home", "home/", "home/#", "+/home", "a\0b"])
-    def test_topics(self, topic):
-        with pytest.raises(InputError, match="topic"):
-            check_topic(topic)
-
-    def test_a_session_needs_a_name(self):
-        with pytest.raises(InputError, match="client_id"):
-            MqttSource(Broker(), topic="home", client_id="")
-
-
-def test_topics_with_slashes_are_names():
-    source = MqttSource(Broker(), topic="ward/7", client_id="x")
-    assert source._sequence_of("ward/7/bed/3") == "bed/3"
-    assert source._sequence_of("ward/7") is None
-    assert Reading("bed/3", 1, 2) == Reading("bed/3", 1, 2)
-
 
 class TestHostile:
     """Against a real broker: devices that lie about the time, or about each other."""
@@ -325,28 +284,6 @@ class TestHostile:
         """All messages have arrived, and what they close is published."""
         until(lambda: sum(runner.status().fates.values()) == count)
         runner.settle()
-
-    def test_one_reading_from_the_future_publishes_nothing(self, server, tmp_path):
-        with self.stream(tmp_path, server.port) as runner, client(server.port) as sender:
-            self.send_all(sender, hostile.honest(range(12, -1, -1)))
-            self.send_all(sender, [{"time": time.time() + 370, "sequence": "s0", "value": 1}])
-            self.settled(runner, 27)
-            assert runner.status().fates == {"accepted": 26, "ahead": 1}
-            assert len(hostile.published(tmp_path)) in {6, 7}
-
-    @pytest.mark.parametrize("poison", hostile.POISON.values(), ids=hostile.POISON)
-    def test_a_poisoned_clock_goes_on_also_after_a_restart(self, server, tmp_path, poison):
-        with client(server.port) as sender:
-            for oldest, newest in ((15, 7), (7, 0)):
-                with self.stream(tmp_path, server.port, age=1) as runner:
-                    messages = hostile.honest(range(oldest, newest, -1))
-                    bad = [one for message in poison for one in hostile.single(message)]
-                    self.send_all(sender, messages[:3])
-                    self.send_all(sender, bad)
-                    self.send_all(sender, messages[3:])
-                    self.settled(runner, 2 * len(messages) + len(bad))
-                    assert runner.status().fates == {"accepted": 2 * len(messages), "ahead": len(bad)}
-        assert len(hostile.published(tmp_path)) >= 8
 
     def test_the_topic_of_one_sequence_takes_no_snapshots_and_no_other_names(self, server, tmp_path):
         seen = SeenBy()

@@ -135,14 +135,6 @@ def test_the_state_of_another_plan(tmp_path):
         pass
 
 
-def test_a_state_of_another_version(tmp_path):
-    file = tmp_path / "stream.state"
-    with file.open("wb") as handle:
-        np.savez(handle, version=np.array("csdp/stream-state/99"))
-    with pytest.raises(InputError, match="another version"), running(tmp_path, state_file=file):
-        pass
-
-
 @pytest.mark.parametrize("witness", ["sink", "state file"])
 def test_a_restored_older_ledger_is_refused(tmp_path, witness):
     """Its charges after the copy are missing, and the same ticks would be published once more with fresh noise."""

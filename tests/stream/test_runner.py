@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from csdp.errors import InputError
 from csdp.panel import to_states
 from csdp.publisher import Skipped
-from csdp.stream import Bad, Clock, Nearest, Snapshot, messages
+from csdp.stream import Bad, Nearest, Snapshot, messages
 
-from stream.parts import DATASET, NAMES, NOW, Memory, SeenBy, Wall, feed, plan, published, running  # isort: skip
+from stream.parts import DATASET, NAMES, Memory, SeenBy, feed, plan, published, running  # isort: skip
 
 
 class TestTime:
@@ -51,22 +51,13 @@ class TestTime:
             folder.mkdir()
             seen = SeenBy()
             with running(folder, states=seen) as runner:
+                runner.ingest("kitchen", time=0, value=None)
                 for time in times:
                     assert runner.ingest("hall", time=time, value=time / 100) == "accepted" or time in {1, 12}
             orders.append(np.array(seen.snapshots))
         np.testing.assert_array_equal(*orders)
         assert orders[0][:, 0].tolist() == [0.08, 0.14, 0.27]  # the newest reading of a tick counts
         assert np.isnan(orders[0][:, 1]).all()
-
-    def test_far_ahead(self, tmp_path):
-        wall, now = Wall(NOW), NOW
-        with running(tmp_path, clock=Clock(step=10, lateness=5), wall=wall.clock) as runner:
-            assert runner.ingest("hall", time=now - 20, value=1) == "accepted"
-            assert runner.ingest("hall", time=now + 6, value=1) == "ahead"
-            assert runner.ingest("hall", time=2**53, value=1) == "ahead"
-            assert runner.ingest("hall", time=now + 5, value=1) == "accepted"
-            assert runner.ingest("hall", time=370, value=1) == "undated"  # a number of ticks, no timestamp
-            assert runner.status().fates == {"accepted": 2, "ahead": 2, "undated": 1}
 
     def test_silence(self, tmp_path):
         """Time may pass without readings; the last ones are still published once they are old enough."""
@@ -77,14 +68,6 @@ class TestTime:
             assert sink.ticks == [1, 2, 3]
             assert runner.status().reason == "no reading for too long"
             assert runner.status().skipped == 1 + 95  # the first has no past; the rest comes long after
-
-    def test_a_gap_of_a_billion_ticks_takes_no_time(self, tmp_path):
-        with running(tmp_path, clock=Clock(step=10, lateness=5, times="data", jump=10**10)) as runner:
-            feed(runner, range(3))
-            feed(runner, range(10**9, 10**9 + 4))
-            assert {1, 10**9 + 1, 10**9 + 2} <= set(published(tmp_path))
-            assert runner.status().open_ticks <= 2
-            assert 10**9 not in published(tmp_path)
 
     @pytest.mark.parametrize("bad", [math.nan, math.inf, None, "now", True, 2**70])
     def test_a_bad_time_is_an_error_of_the_caller(self, tmp_path, bad):
@@ -122,17 +105,13 @@ class TestContent:
     def test_duplicates(self, tmp_path):
         seen = SeenBy()
         with running(tmp_path, states=seen) as runner:
+            runner.ingest("kitchen", time=0, value=None)
             assert runner.ingest("hall", time=3, value=1) == "accepted"
             assert runner.ingest("hall", time=3, value=1) == "duplicate"
             assert runner.ingest("hall", time=2, value=0) == "duplicate"
             assert runner.ingest("hall", time=4, value=0.5) == "accepted"
             runner.ingest("hall", time=30, value=1)
         assert seen.snapshots[0][0] == 0.5
-
-    def test_announced_gaps(self, tmp_path):
-        with running(tmp_path) as runner:
-            assert runner.ingest("hall", time=3, value=None) == "missing"
-            assert runner.ingest_snapshot([None, None], time=3) == "missing"
 
     def test_snapshots(self, tmp_path):
         seen = SeenBy()
@@ -252,6 +231,7 @@ class TestWhatTheOperatorIsTold:
             first = runner.status()
             assert first.published
         with running(tmp_path) as runner:
+            runner.ingest("kitchen", time=5, value=None)
             fates = [runner.ingest("hall", time=10 * tick + 5, value=0) for tick in range(6)]
             newest = first.last.tick
             assert fates == ["recorded" if tick <= newest else "accepted" for tick in range(6)]

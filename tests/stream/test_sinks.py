@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 
 import pytest
 
 from csdp.errors import InputError
-from csdp.stream import FileSink, LineSink
+from csdp.stream import FileSink
 
 from stream.parts import feed, running  # isort: skip
 
@@ -72,12 +71,6 @@ def test_a_full_disk_leaves_no_half_line(tmp_path):
     assert out.read_bytes() == b'{"tick":1}\n'
     sink.close()
     sink.close()
-
-
-def test_infinity_is_text(tmp_path):
-    with (tmp_path / "out").open("wb") as stream:
-        LineSink(stream).deliver({"tick": 1, "epsilon_s": math.inf}, threading.Event())
-    assert (tmp_path / "out").read_bytes() == b'{"tick":1,"epsilon_s":"inf"}\n'
 
 
 def test_who_was_replaced_repeats_nothing(tmp_path):

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import csdp
-from csdp import Count, CoupledChain, Histogram, Identity, Ledger, Linear, Max, Mean, Min, Panel, Plan, Publisher, Sum
+from csdp import Count, Histogram, Identity, Ledger, Linear, Max, Mean, Min, Panel, Plan, Publisher, Sum
 from csdp.errors import InputError
 from csdp.publisher import PanelSource
 from csdp.query import PerGroup
@@ -105,15 +105,6 @@ class TestDuckDB:
             with open_table(path, plan) as table:
                 assert check(table, plan, readings_panel(found)) > 2
 
-    def test_the_suite_sees_a_wrong_age(self, tmp_path):
-        cells = states(gaps=False)
-        plan, other = plan_of(Mean(), 2), plan_of(Mean(), 3)
-        with open_table(write(tmp_path / "long.parquet", rows(cells, ALIKE)), other) as table:
-            wrong = table.answers(other, range(3, TICKS)).tolist()
-            assert wrong != PanelSource(panel_of(cells), plan).answers(plan, range(3, TICKS)).tolist()
-            with pytest.raises(InputError, match="another plan"):
-                table.answers(plan, [5])
-
     def test_a_function_of_the_snapshot_is_refused(self, tmp_path):
         plan = plan_of(csdp.Custom(lambda v: v.max() - v.min()))
         with pytest.raises(InputError, match="in memory"):
@@ -177,15 +168,6 @@ class TestLayouts:
         spec = csdp.InputSpec(file=str(tmp_path / "folder"), value="Reading", step=60)
         with open_table(spec, plan) as table:
             check(table, plan, panel_of(cells))
-
-    def test_names_that_are_whole_numbers(self, tmp_path):
-        names = tuple(str(10 - i) for i in range(7))
-        model = CoupledChain(np.eye(7), [[0.7, 0.3], [0.3, 0.7]], names=names)
-        plan = Plan(model, Linear(WEIGHTS), 1, 1.0, bound="group")
-        cells = np.random.default_rng(1).integers(0, 2, (9, 7))
-        long = [(t, int(n), v) for t, n, v in rows(cells, np.arange(2.0), names=names)]
-        with open_table(write(tmp_path / "long.parquet", long), plan) as table:
-            check(table, plan, Panel.from_states(cells, names=names))
 
     def test_clamping(self, tmp_path):
         cells, plan = states(gaps=False), plan_of(Mean())

@@ -534,12 +534,6 @@ class Publisher:
         """The guarantees of this plan in words and numbers, as recorded in the ledger."""
         return self.standing.guarantee()
 
-    @in_turn
-    def forget(self) -> None:
-        """Forget the readings taken in, as a new process would: for a stream whose clock was wrong and is put back."""
-        self._fran, self._observed = fran.init(self.plan), None
-        self._states.clear()
-
     @property
     def fit_epsilon(self) -> float:
         """Plain epsilon-DP that private fits, of this plan's chain and of earlier ones, have spent on one record."""

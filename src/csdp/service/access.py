@@ -175,6 +175,16 @@ AnyRole = Annotated[Key, Depends(require("writer", "reader", "admin"))]
 Admin = Annotated[Key, Depends(require("admin"))]
 
 
+async def require_manager(key: Admin) -> Key:
+    """The dependency of routes that are about all datasets."""
+    if not key.is_for_all:
+        raise HttpProblem(403, "role", "this needs an admin key for all datasets")
+    return key
+
+
+Manager = Annotated[Key, Depends(require_manager)]
+
+
 async def run_in_thread(service: Service, work: Callable[[], Result]) -> Result:
     """Run `work` in a thread; 503 after `work_seconds`."""
     future = asyncio.get_running_loop().run_in_executor(None, work)

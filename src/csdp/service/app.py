@@ -133,7 +133,6 @@ def create(
     if (DASHBOARD / "index.html").is_file():
         app.mount("/", StaticFiles(directory=DASHBOARD, html=True), name="dashboard")
     app.openapi = lambda: build_openapi(app)  # type: ignore[method-assign] # FastAPI's way to replace it
-    app.add_middleware(routes.SnapshotShortcut, service=service)
     app.add_middleware(RequestBoundary, send_seconds=settings.send_seconds, metrics=service.metrics)
     return app
 
@@ -225,7 +224,6 @@ class _DatasetCollector(Collector):
         figure_families = {name: family(name, text) for name, text in _FIGURES.items()}
         accepted = family("model_reliable", "0 if the data reject the model of the leakage, or did not test it")
         ahead = family("ahead", "messages refused by this process: their time lay too far ahead")
-        put_back = family("clock_put_back", "how often the clock of the stream was wrong")
         for dataset in self._datasets:
             with suppress(LedgerTermsError):  # published under other terms by now: the figures are not known here
                 figures = dataset.figures()
@@ -237,8 +235,7 @@ class _DatasetCollector(Collector):
             if thread is not None:
                 status = thread.runner.status()
                 ahead.add_metric([dataset.name], float(status.fates.get("ahead", 0)))
-                put_back.add_metric([dataset.name], float(status.put_back))
-        yield from (*figure_families.values(), accepted, ahead, put_back)
+        yield from (*figure_families.values(), accepted, ahead)
 
 
 class Metrics:

@@ -245,7 +245,6 @@ class ServedDataset:
             "reason": progress.get("reason", ""),
             "times": self.spec.clock.times,
             "ahead": progress["fates"].get("ahead", 0) if progress else None,
-            "put_back": progress.get("put_back"),
             "trouble": progress.get("trouble", "the dataset is not published at the moment"),
         }
 

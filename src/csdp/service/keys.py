@@ -8,7 +8,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -95,10 +95,6 @@ def matches(key: Key | None, text: str) -> bool:
     return same and key is not None and form is not None and form[1] == key.id
 
 
-class LastAdminError(InputError):
-    """Without this key nobody could manage the others."""
-
-
 class Keys:
     """The keys of a file (mode 0600). The file is read again when it has changed, and replaced as a whole."""
 
@@ -122,20 +118,15 @@ class Keys:
         with self._changing() as keys:
             keys[key.id] = key
 
-    def remove(
-        self, key_id: str, *, allowed: Callable[[Key], bool] = lambda _: True, keep_admin: bool = False
-    ) -> Key | None:
-        """Remove a key and return it; None where there is no such key, or `allowed` refuses it.
-
-        With `keep_admin` the last admin key for all datasets is refused, also where two are removed at once.
-        """
+    def remove(self, key_id: str) -> Key | None:
+        """Remove a key and return it; None if there is no such key. The last admin key for all datasets is refused."""
         with self._changing() as keys:
-            key = keys.get(key_id)
-            if key is None or not allowed(key):
-                return None
-            if keep_admin and [one.id for one in keys.values() if one.role == "admin" and one.is_for_all] == [key_id]:
-                raise LastAdminError("this is the last admin key for all datasets; make another one first")
-            return keys.pop(key_id)
+            if [one.id for one in keys.values() if one.role == "admin" and one.is_for_all] == [key_id]:
+                raise InputError(
+                    f"key {key_id}: the last admin key for all datasets, without which nobody manages the others; "
+                    "make another one first"
+                )
+            return keys.pop(key_id, None)
 
     def _current(self) -> dict[str, Key]:
         try:

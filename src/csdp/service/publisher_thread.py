@@ -260,7 +260,6 @@ class PublisherThread:
             "skipped": status.skipped,
             "reason": status.reason,
             "fates": dict(status.fates),
-            "put_back": status.put_back,
             "information_ages": [None if age is None else age + passed for age in ages],
             "trouble": self.trouble or status.trouble,
         }

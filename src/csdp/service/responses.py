@@ -325,7 +325,6 @@ class StatusInfo(Record):
     reason: str = Field(description="Why the last tick without output had none")
     times: Literal["wall", "data"] = Field(description="What ages rest on: the wall clock, or what the timestamps say")
     ahead: int | None = Field(description="Messages refused since the process began: their time lay too far ahead")
-    put_back: int | None = Field(description="How often the clock of the stream was wrong and was put back")
     trouble: str = Field(description="Why publishing waits, or empty")
 
 

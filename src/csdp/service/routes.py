@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Path, Request
-from fastapi.security import HTTPAuthorizationCredentials
 from starlette.responses import Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 import csdp
-from csdp.errors import CsdpError
 from csdp.service import responses
 from csdp.service.access import (
-    Admin,
     AnyRole,
     Credentials,
+    Manager,
     Reader,
     Service,
     Shared,
@@ -30,10 +25,11 @@ from csdp.service.access import (
     read_body,
     read_json,
     require,
+    require_manager,
     run_in_thread,
 )
 from csdp.service.events import EventStream
-from csdp.service.keys import ROLES, Key, LastAdminError, new_key
+from csdp.service.keys import ROLES, Key, new_key
 from csdp.service.responses import (
     AfterTick,
     DatasetName,
@@ -112,9 +108,7 @@ async def metrics(request: Request, service: Shared, credentials: Credentials = 
     datasets, unless the service was started to show them to this machine without one.
     """
     if not (service.settings.open_metrics and is_local(request)):
-        key = await require("admin")(request, credentials)
-        if not key.is_for_all:
-            raise HttpProblem(403, "role", "this needs an admin key for all datasets")
+        await require_manager(await require("admin")(request, credentials))
     for name, feed in service.feeds.items():
         service.metrics.listeners.labels(name).set(feed.listeners)
     text = await run_in_thread(service, lambda: service.metrics.text(service.datasets.values()))
@@ -122,9 +116,9 @@ async def metrics(request: Request, service: Shared, credentials: Credentials = 
 
 
 @_route("GET", "/api/keys", "keys", "The keys there are", list[responses.KeyInfo], roles=("admin",))
-async def keys(service: Shared, key: Admin) -> Response:
-    """The keys that this key may manage, without their secrets."""
-    return JsonResponse([one.public_record() for one in service.keys.all() if _manages(key, one)])
+async def keys(service: Shared, _: Manager) -> Response:
+    """All keys, without their secrets."""
+    return JsonResponse([one.public_record() for one in service.keys.all()])
 
 
 @_route(
@@ -138,13 +132,9 @@ async def keys(service: Shared, key: Admin) -> Response:
     body=responses.KEY_BODY,
     status_code=201,
 )
-async def make_key(request: Request, service: Shared, key: Admin) -> Response:
-    """The secret is in this answer and nowhere else: only a hash is stored. An admin of some datasets can make keys for
-    those only.
-    """
+async def make_key(request: Request, service: Shared, key: Manager) -> Response:
+    """The secret is in this answer and nowhere else: only a hash is stored."""
     wanted = await read_json(request, service, responses.NewKey)
-    if not key.is_for_all and not set(wanted.datasets) <= set(key.datasets):
-        raise HttpProblem(403, "datasets", "a key can be made for the datasets of your own key only")
     made, text = new_key(wanted.role, wanted.datasets, label=wanted.label)
     await asyncio.to_thread(service.keys.add, made)
     log.info("key %s (%s) was made by key %s", made.id, made.role, key.id)
@@ -164,22 +154,14 @@ async def make_key(request: Request, service: Shared, key: Admin) -> Response:
 async def remove_key(
     key_id: Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="The public part of the key")],
     service: Shared,
-    key: Admin,
+    key: Manager,
 ) -> Response:
     """It stops working at once, also on open connections. The last admin key for all datasets cannot be removed."""
-    remove = partial(service.keys.remove, key_id, allowed=lambda one: _manages(key, one), keep_admin=True)
-    try:
-        removed = await asyncio.to_thread(remove)
-    except LastAdminError as error:
-        raise HttpProblem(403, "last-admin", str(error)) from None
+    removed = await asyncio.to_thread(service.keys.remove, key_id)
     if removed is None:
-        raise HttpProblem(404, "no-key", "no such key that yours may manage")
+        raise HttpProblem(404, "no-key", "no key has this id; GET /api/keys lists them")
     log.info("key %s (%s) was removed by key %s", removed.id, removed.role, key.id)
     return Response(status_code=204)
-
-
-def _manages(key: Key, other: Key) -> bool:
-    return key.is_for_all or set(other.datasets) <= set(key.datasets)
 
 
 # ---- datasets --------------------------------------------------------------------------------------------------------
@@ -221,48 +203,6 @@ async def ingest(request: Request, name: DatasetName, service: Shared, _: Writer
         if counts.get(fate):
             service.metrics.messages.labels(name, fate).inc(counts[fate])
     return JsonResponse(counts)
-
-
-class SnapshotShortcut:
-    """Hands snapshots to `ingest` directly.
-
-    Matching a request with all routes and solving its dependencies takes longer than publishing a tick. Only requests
-    that `ingest` can take are handed over, with a key of the usual form for a dataset that there is; the checks of that
-    key are those of the route. All others go on to the routes.
-    """
-
-    _PATH = re.compile(r"/api/datasets/([^/]+)/snapshots")
-    _FORM = b"Bearer "
-
-    def __init__(self, app: ASGIApp, *, service: Service) -> None:
-        self._app, self._service = app, service
-        self._check = require("writer")
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or pass it on."""
-        path = self._PATH.fullmatch(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        given = [value for name, value in scope["headers"] if name == b"authorization"] if path is not None else []
-        usual = len(given) == 1 and given[0].startswith(self._FORM)
-        if path is None or path[1] not in self._service.datasets or not usual:
-            await self._app(scope, receive, send)
-            return
-        scope["path_params"], scope["route"] = {"name": path[1]}, _INGEST
-        request = Request(scope, receive)
-        credentials = HTTPAuthorizationCredentials(
-            scheme="Bearer", credentials=given[0].removeprefix(self._FORM).decode("latin-1")
-        )
-        try:
-            key = await self._check(request, credentials)
-            answer = await ingest(request, path[1], self._service, key)
-        except HttpProblem as problem:
-            answer = problem.response()
-        except CsdpError as error:
-            answer = responses.to_problem(error).response()
-        await answer(scope, receive, send)
-
-
-#: The declared route, by whose path requests are counted.
-_INGEST = next(route for route in router.routes if getattr(route, "endpoint", None) is ingest)
 
 
 @_read_route("releases", "datasets", "Published numbers", list[responses.ReleaseInfo])

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats
-from csdp.clock import Clock, Mark, Time, check_time
+from csdp.clock import Clock, Time, check_time
 from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
 from csdp.panel.panel import arrange_names
@@ -50,7 +50,8 @@ Taken = tuple[npt.NDArray[np.int16], npt.NDArray[Any]]
 _LISTED = 8
 #: Outcomes that `Runner.recent` holds.
 RECENT = 100
-#: Most ticks that are charged and recorded together, and that a crash in between loses.
+#: Most ticks that are charged and recorded together, and that a crash in between loses; and most that wait for the
+#: clock to begin.
 _TOGETHER = 32
 
 
@@ -137,7 +138,6 @@ class Runner:
             dataset=publisher.dataset,
             sequences=len(self.names),
             reach=self._reach,
-            charged=self._newest_charged,
         )
         self._fates: Counter[Fate] = Counter()
         self._unknown: list[str] = []  # words on unknown names that the operator was told
@@ -196,12 +196,10 @@ class Runner:
         if isinstance(sequences, str):
             return sequences
         # The clock moves before the value is looked at: when a tick closes must not depend on what a reading holds.
-        unset, put_back = self._time.mark is None, self._time.put_back
+        unset = self._time.mark is None
         verdict = self._time.observe(message.time, sequences)
-        if self._time.mark is not None and unset:
-            self._done = self._time.mark.closed
-        elif self._time.mark is not None and self._time.put_back > put_back:
-            self._go_back(self._time.mark)
+        if unset:
+            self._begin()
         if verdict != "open":
             return verdict
         tick = self.clock.tick(message.time)
@@ -289,20 +287,14 @@ class Runner:
         stored = self._open.put_many(tick, sequences[usable], snapshot.time, readings[usable])
         return self._stored(tick) if stored else "duplicate"
 
-    def _go_back(self, mark: Mark) -> None:
-        """Open the ticks again that a wrong clock closed too early, except those that were charged."""
-        log.warning("%s: the clock was ahead of most sequences and was put back", self.publisher.dataset)
-        self._charged = self._newest_charged()
-        self._open.drop_after(self.clock.tick(self._time.highest))
-        if self._done <= mark.closed:
+    def _begin(self) -> None:
+        """Begin with the tick of the clock's first mark; readings from before it stay open for a while."""
+        mark = self._time.mark
+        if mark is None:
+            self._open.limit(_TOGETHER)
             return
         self._done = mark.closed
-        self.publisher.forget()
-        rows = [(tick, row) for tick, row in self._history if tick <= mark.closed]
-        self._history.clear()
-        self._last_data = None
-        for tick, row in rows:
-            self._refill(tick, row)
+        self._open.begin(mark.closed + 1, self.clock.tick(mark.newest) + _TOGETHER)
 
     def advance(self, time: Time) -> None:
         """Let time pass without a reading, so that ticks close although no reading comes.
@@ -312,8 +304,8 @@ class Runner:
         with self._lock:
             unset = self._time.mark is None
             self._time.advance(time)
-            if unset and self._time.mark is not None:
-                self._done = self._time.mark.closed
+            if unset:
+                self._begin()
             self.settle()
 
     # ---- publishing ------------------------------------------------------------------------------------------------
@@ -455,7 +447,8 @@ class Runner:
         for tick, row in saved.history:
             self._refill(tick, row)
         self._open.restore(saved.open_ticks)
-        self._time.mark, self._done = saved.mark, saved.done
+        self._time.restore(saved.mark)
+        self._done = saved.done
 
     def _refill(self, tick: int, row: npt.NDArray[Any]) -> None:
         """Give the publisher a snapshot of an earlier tick."""
@@ -481,7 +474,6 @@ class Runner:
         return Status(
             dataset=self.publisher.dataset,
             times=self.clock.times,
-            put_back=self._time.put_back,
             trouble=self._time.trouble,
             newest_time=None if mark is None else mark.newest,
             closed=None if mark is None else mark.closed,

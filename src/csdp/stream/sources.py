@@ -108,9 +108,10 @@ class StreamSource:
 
 
 class FileSource:
-    """Lines of JSON in a file; with `follow` also those that are added later, over rotation and truncation.
+    """Lines of JSON in a file; with `follow` also those that are added later.
 
-    A file is read from its beginning: ticks that were published are not published again.
+    A file is read from its beginning: ticks that were published are not published again. One that is replaced or cut
+    while it is followed ends the stream.
     """
 
     def __init__(self, path: str | Path, *, follow: bool = True) -> None:
@@ -121,47 +122,33 @@ class FileSource:
             raise InputError(f"{self._path}: no such file")
 
     def run(self, emit: Emit, stop: threading.Event) -> None:
-        """Emit the messages of the file, and of the files that take its place."""
-        while not stop.is_set():
-            try:
-                file = self._path.open("rb", buffering=0)
-            except FileNotFoundError:
-                self._state = "waiting for the file"
-                stop.wait(_PAUSE)
-                continue
-            self._state = ""
-            with file:
-                if not self._read(file.fileno(), emit, stop):
-                    return
-
-    def _read(self, handle: int, emit: Emit, stop: threading.Event) -> bool:
-        """Read one file until another takes its place (True), or there is nothing more to do (False)."""
+        """Emit the messages of the file."""
+        while not self._path.is_file():
+            self._state = "waiting for the file"
+            if stop.wait(_PAUSE):
+                return
+        self._state = ""
         lines = LineSplitter()
-        replaced = False
-        while not stop.is_set():
-            block = os.read(handle, _BLOCK)
-            if block:
-                if not all(emit(message) for message in lines.feed(block)):
-                    return False
-            elif replaced or not self._follow:
-                # Looked once more after it was replaced: lines written meanwhile are not lost.
-                return all(emit(message) for message in lines.end()) and replaced
-            elif os.lseek(handle, 0, os.SEEK_CUR) > os.fstat(handle).st_size:
-                os.lseek(handle, 0, os.SEEK_SET)  # truncated in place: a new beginning
-                lines = LineSplitter()
-            elif self._is_replaced(handle):
-                replaced = True
-            else:
-                stop.wait(_PAUSE)
-        return False
+        with self._path.open("rb", buffering=0) as file:
+            while not stop.is_set():
+                block = file.read(_BLOCK)
+                if not all(emit(message) for message in (lines.feed(block) if block else ())):
+                    return
+                if not block and not self._follow:
+                    all(emit(message) for message in lines.end())
+                    return
+                if not block:
+                    self._check_same(file.fileno(), file.tell())
+                    stop.wait(_PAUSE)
 
-    def _is_replaced(self, handle: int) -> bool:
+    def _check_same(self, handle: int, place: int) -> None:
         here = os.fstat(handle)
-        try:
-            there = self._path.stat()
-        except FileNotFoundError:
-            return False  # between the two steps of a rotation; the old file may still grow
-        return (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino)
+        there = self._path.stat() if self._path.exists() else here
+        if here.st_size < place or (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
+            raise InputError(
+                f"{self._path}: it was replaced or cut while it was followed; start again to read the new file, and "
+                "append to it"
+            )
 
     def state(self) -> str:
         """Whether it waits for the file."""

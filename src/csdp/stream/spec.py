@@ -132,7 +132,10 @@ class ClockSection(Section):
     def _make_clock(self) -> Self:
         if self.advance == "wall" and self.times == "data":
             raise _at_key("advance", "'wall' given with times = 'data'; the wall clock says nothing about such times")
-        self._clock = Clock(**self.model_dump(exclude={"advance"}))
+        try:
+            self._clock = Clock(**self.model_dump(exclude={"advance"}))
+        except InputError as error:
+            raise ValueError(str(error).removeprefix("clock: ")) from None
         return self
 
 

@@ -1,13 +1,12 @@
-"""The ticks of a running stream: the clock that closes them, the readings of open ones, and the state file of both;
-who watches them, and what is told of them.
+"""The ticks of a running stream: the clock that closes them, the readings of open ones, and the state file of both.
 
 Neither a single message nor a single sequence can move the clock too far ahead. With times="wall" a time beyond the
-wall clock is refused. With times="data" only the sequences tell the present: a time may lie at most `jump` ticks ahead
-of what most of them have reached. A clock that is too far ahead all the same (the wall clock was wrong, or a state file
-is from such a moment) is put back when most sequences are behind it.
+wall clock is refused. With times="data" only the sequences say what time it is: ticks begin to close once more than
+half of them have sent something, and a time may lie at most `jump` ticks ahead of what more than half have reached.
 
-The state file holds private readings, so it is written only where it is asked for: with mode 0600, versioned, replaced
-in one step. With it a runner goes on at once; without it, it waits until readings are as old as the plan needs."""
+The state file holds private readings, so it is written only if it is asked for: with mode 0600, versioned, replaced in
+one step. With it a runner goes on at once; without it, it waits until readings are as old as the plan needs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ import logging
 import math
 import zipfile
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -76,7 +75,6 @@ class Status:
     last: Release | None = None
     reason: str = ""  #: why the last tick without output had none
     times: Times = "wall"  #: what the times of readings are compared with
-    put_back: int = 0  #: how often the clock was wrong and was put back
     trouble: str = ""  #: what is wrong with the clock
 
 
@@ -87,8 +85,11 @@ class Majority:
     fewer than half of the sequences claim moves nothing, and neither do three messages about all of them at once.
 
     >>> most = Majority(3)
-    >>> most.record([0], 10), most.record([1], 12), most.record([2], 10**15)
-    (None, None, None)
+    >>> most.record([2], 10**15)
+    >>> most.reached() is None
+    True
+    >>> most.record([0], 10)
+    >>> most.record([1], 12)
     >>> most.reached()
     12.0
     """
@@ -104,70 +105,49 @@ class Majority:
             older[chosen] = newer[chosen]
         self._last[-1][chosen] = time
 
-    def reached(self, *, of_all: bool = False) -> Time | None:
-        """The greatest time that more than half of the sequences with messages have reached; None without messages.
-
-        With `of_all`: more than half of all sequences; None where fewer have messages.
-        """
+    def reached(self) -> Time | None:
+        """The greatest time that more than half of the sequences have reached; None if fewer have sent a message."""
         least = self._last.min(axis=0)
         known = np.sort(least[np.isfinite(least)])[::-1]
-        needed = (least.size if of_all else known.size) // 2 + 1
+        needed = least.size // 2 + 1
         return None if known.size < needed else float(known[needed - 1])
 
 
 class Timekeeper:
-    """Judges times, and moves the mark.
+    """Judges times, and moves the mark; `reach`: ticks that a release can use."""
 
-    Args:
-        clock: the grid and its rules.
-        wall: the wall clock.
-        dataset: its name, for the log.
-        sequences: how many there are.
-        reach: ticks that a release can use.
-        charged: returns the newest tick that was charged; the clock is never put back before it.
-    """
-
-    def __init__(
-        self,
-        clock: Clock,
-        wall: WallClock,
-        *,
-        dataset: str,
-        sequences: int,
-        reach: int,
-        charged: Callable[[], int | None],
-    ) -> None:
-        self.mark: Mark | None = None
-        self.put_back = 0  #: how often the clock was wrong and was put back
-        self.highest: Time = 0  #: the greatest time that counted when it was
-        self._clock, self._wall, self._dataset, self._charged = clock, wall, dataset, charged
+    def __init__(self, clock: Clock, wall: WallClock, *, dataset: str, sequences: int, reach: int) -> None:
+        self.mark: Mark | None = None  #: None until ticks can close
+        self._clock, self._wall, self._dataset = clock, wall, dataset
         self._ahead = 0
         self._majority = Majority(sequences)
         late = math.ceil(clock.lateness / clock.step)
         self._jump = clock.step * (reach + late + _JUMP if clock.jump is None else clock.jump)
-        self._limit: Time | None = None  # of times="data", as it was when last worked out
+        self._reached: Time | None = None  # of times="data": by most sequences, as it was when last worked out
         self._advanced: Time | None = None
 
     def observe(self, time: Time, sequences: npt.ArrayLike) -> Verdict:
         """Judge the time of a message about some sequences, and move the mark."""
         if self._clock.times == "wall":
             limit = self._clock.limit(self._wall.now())
-            if self.mark is not None and self.mark.newest > limit:
-                self._majority.record(sequences, time)  # needed only to find out which of the two is wrong
         else:
             self._majority.record(sequences, time)
-            if self._limit is None or time > self._limit:
-                reached = self._majority.reached()
-                assert reached is not None
-                self._limit = self._limit_from(reached)
-            limit = self._limit
+            if self._reached is None or time > self._reached + self._jump:
+                self._update_reached()
+            if self._reached is None:
+                return "open"
+            if self.mark is None:
+                self.mark = self._clock.advance(None, self._reached).mark
+            limit = self._reached + self._jump
         moved = self._clock.observe(self.mark, time, limit=limit)
-        if moved.verdict == "late" and self._put_back_if_wrong(limit):
-            moved = self._clock.observe(self.mark, time, limit=limit)
         self.mark = moved.mark
         if moved.verdict == "ahead":
             self._log_ahead()
         return moved.verdict
+
+    def _update_reached(self) -> None:
+        known = [one for one in (self._majority.reached(), self._advanced) if one is not None]
+        self._reached = max(known, default=None)
 
     def _log_ahead(self) -> None:
         """Warn the operator at 1, 10, 100, ... messages."""
@@ -182,8 +162,14 @@ class Timekeeper:
             time = min(time, self._wall.now())
         else:
             self._advanced = time if self._advanced is None else max(time, self._advanced)
-            self._limit = None
+            self._update_reached()
         self.mark = self._clock.advance(self.mark, time).mark
+
+    def restore(self, mark: Mark) -> None:
+        """Go on from the mark of an earlier process."""
+        self.mark = mark
+        if self._clock.times == "data":
+            self._advanced = self._reached = mark.newest
 
     def last_publishable_tick(self) -> int | None:
         """The last tick that is closed and, with times="wall", whose end the wall clock has passed.
@@ -196,29 +182,17 @@ class Timekeeper:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the clock; empty where nothing is."""
+        """What is wrong with the clock; empty if nothing is."""
         if self._clock.times == "data":
-            return ""
-        allowed = self._clock.limit(self._wall.now())
-        beyond = self.mark is not None and self.mark.newest > allowed
-        return self._wall.trouble or ("the newest time lies beyond the wall clock; ticks wait" if beyond else "")
-
-    def _limit_from(self, reached: Time) -> Time:
-        """With times="data": the greatest time that counts where most sequences have reached `reached`."""
-        return self._jump + (reached if self._advanced is None else max(reached, self._advanced))
-
-    def _put_back_if_wrong(self, limit: Time) -> bool:
-        """Put the clock back if it is beyond the limit and more than half of all sequences are behind it."""
-        reached = self._majority.reached(of_all=True)
-        if self.mark is None or reached is None:
-            return False
-        highest = limit if self._clock.times == "wall" else self._limit_from(reached)
-        if self.mark.newest <= highest or reached > highest:
-            return False
-        self.mark, self.highest = self._clock.put_back(reached, self._charged()), highest
-        self._limit = None
-        self.put_back += 1
-        return True
+            return (
+                "" if self.mark is not None else "ticks wait until more than half of the sequences have sent a reading"
+            )
+        beyond = self.mark is not None and self.mark.newest > self._clock.limit(self._wall.now())
+        return self._wall.trouble or (
+            "the newest time lies beyond the wall clock, which was wrong: ticks wait for it; restart without state_file"
+            if beyond
+            else ""
+        )
 
 
 class OpenTicks:
@@ -259,10 +233,15 @@ class OpenTicks:
         """Forget a tick."""
         self._ticks.pop(tick, None)
 
-    def drop_after(self, tick: int) -> None:
-        """Forget all ticks after another."""
-        for later in [one for one in self._ticks if one > tick]:
-            del self._ticks[later]
+    def begin(self, first: int, last: int) -> None:
+        """Keep the ticks from `first` to `last`: the clock has begun among them."""
+        for tick in [one for one in self._ticks if not first <= one <= last]:
+            del self._ticks[tick]
+
+    def limit(self, count: int) -> None:
+        """Forget the ticks that were opened first if there are more than `count`."""
+        while len(self._ticks) > count:
+            del self._ticks[next(iter(self._ticks))]
 
     def __len__(self) -> int:
         return len(self._ticks)

@@ -4,11 +4,13 @@ import re
 from decimal import Decimal
 
 import httpx
+import pytest
 from playwright.sync_api import expect
 
 from service.dashboard.parts import BEDS, BUDGET, MINUTE, TAGGED, WARD, chance, near, rows, up
 
 
+@pytest.mark.slow
 def test_a_wrong_key_is_told_clearly_and_not_kept(ward, opened):
     opened.seen.allowed = ("status of 40[13]",)  # the browser's own words on our answer
     page = opened()
@@ -25,6 +27,7 @@ def test_a_wrong_key_is_told_clearly_and_not_kept(ward, opened):
         assert page.evaluate("sessionStorage.getItem('csdp-key')") is None
 
 
+@pytest.mark.slow
 def test_the_key_stays_in_the_tab_and_is_forgotten_on_demand(ward, opened):
     page = opened(key=ward.reader.text)
     page.reload()
@@ -37,6 +40,7 @@ def test_the_key_stays_in_the_tab_and_is_forgotten_on_demand(ward, opened):
     assert page.evaluate("sessionStorage.getItem('csdp-key')") is None
 
 
+@pytest.mark.slow
 def test_a_key_that_is_taken_away_ends_the_view(ward, opened):
     opened.seen.allowed = ("status of 401",)
     key = ward.new_key("reader", WARD)
@@ -81,6 +85,7 @@ def test_the_live_chart_moves_and_shows_what_the_service_says(ward, opened):
     assert {name: figures for name, *figures in rows(page, "ages-table")} == ages
 
 
+@pytest.mark.slow
 def test_new_numbers_are_announced_at_a_polite_rate(ward, opened):
     page = opened(key=ward.reader.text)
     page.evaluate(
@@ -99,6 +104,7 @@ def test_new_numbers_are_announced_at_a_polite_rate(ward, opened):
     assert re.fullmatch(rf"One new number. Step \d+: {numbers}", said)
 
 
+@pytest.mark.slow
 def test_several_datasets_with_names_that_are_not_markup(ward, opened):
     page = opened(key=ward.both.text)
     page.select_option("#dataset", WARD)
@@ -118,6 +124,7 @@ def test_several_datasets_with_names_that_are_not_markup(ward, opened):
         expect(page.locator("#series-table tr td").nth(1)).to_have_text(told)
 
 
+@pytest.mark.slow
 def test_the_page_goes_on_after_the_service_was_away(ward, opened):
     opened.seen.allowed = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING")
     page = opened(key=ward.reader.text)
@@ -135,6 +142,7 @@ def test_the_page_goes_on_after_the_service_was_away(ward, opened):
     expect(page.locator("#series-chart circle.published")).to_have_count(shown)  # drawn after the ledger's table
 
 
+@pytest.mark.slow
 def test_it_leads_with_what_the_numbers_are_worth(ward, opened):
     page = opened(key=ward.reader.text)
     headers = {"Authorization": f"Bearer {ward.reader.text}"}
@@ -146,6 +154,7 @@ def test_it_leads_with_what_the_numbers_are_worth(ward, opened):
     assert page.inner_text("#tile-worth") == f"{int(100 * worth)} %"
 
 
+@pytest.mark.slow
 def test_the_no_data_line_is_in_the_picture_and_in_its_legend(ward, opened):
     page = opened(key=ward.reader.text)
     line = page.locator("#series-chart path.nodata")
@@ -156,6 +165,7 @@ def test_the_no_data_line_is_in_the_picture_and_in_its_legend(ward, opened):
     expect(page.locator("#live .legend li").filter(has_text="no data")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_it_tells_when_publishing_resumes_and_how_many_numbers_are_left(ward, opened):
     page = opened(key=ward.reader.text)
     status = ward.get("status")
@@ -173,18 +183,3 @@ def test_it_tells_when_publishing_resumes_and_how_many_numbers_are_left(ward, op
             "any number" if outlook["ticks"] is None else f"{'at least ' * outlook['more']}{outlook['ticks']}"
         )
         expect(page.locator("#outlook")).to_be_hidden()
-
-
-def test_an_address_with_a_key_signs_in_and_loses_it(ward, opened):
-    page = opened(hash_=f"#key={ward.reader.text}")
-    expect(page.locator("#connection-text")).to_have_text("Live")
-    assert page.url == f"{ward.url}#live"
-    assert page.evaluate("sessionStorage.getItem('csdp-key')") == ward.reader.text
-    page.go_back()
-    page.go_forward()
-    assert "csdp_" not in page.url
-
-
-def test_a_limited_dataset_cannot_be_given_another_budget(ward, opened):
-    page = opened(key=ward.reader.text)
-    expect(page.locator("#budget-card")).to_be_hidden()

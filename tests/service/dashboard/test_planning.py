@@ -2,9 +2,12 @@
 
 from decimal import Decimal
 
+import pytest
 from playwright.sync_api import expect
 
 from service.dashboard.parts import BUDGET, PLAN_LEVEL, TAGGED, chance, table, up
+
+pytestmark = pytest.mark.slow
 
 
 def test_sliders_show_the_stored_points_and_between_them_the_worse_number(ward, opened):
