@@ -9,16 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from csdp import Mean, Plan
 from csdp.demo import live
 from csdp.errors import LedgerConflictError
 from csdp.ledger import Ledger
+from csdp.planning.plan_file import PlanFile
 from csdp.publisher import Publisher
 from csdp.service import dataset as served_dataset
 from csdp.service.dataset import ServedDataset
 from csdp.service.responses import ReleaseInfo, StatusInfo
 from csdp.stream.spec import read_spec
 
-from service.parts import STEP, WARD, settings_of, write_spec  # isort: skip
+from service.parts import STEP, WARD, pairs, settings_of, write_spec  # isort: skip
 
 
 @pytest.fixture(autouse=True)
@@ -37,11 +39,10 @@ def snapshot(tick):
     return json.dumps({"time": tick * STEP, "values": [tick % 2, 1]}).encode()
 
 
-def changed_spec(folder, old, new):
-    path = folder / f"{WARD}.toml"
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
+def changed_spec(folder, epsilon_c, budget):
+    path = write_spec(folder, limits=f"budget = {budget}")
+    plan = Plan(pairs(2), Mean(), 1, epsilon_c, stale_limit=1)
+    PlanFile(plan).save(folder / f"{WARD}.plan.json")
     return read_spec(path)
 
 
@@ -57,9 +58,7 @@ def test_a_dataset_continues_under_another_plan(tmp_path):
         await dataset.start()
         await hand_in(dataset, range(10))
         before = await dataset.status()
-        spec = changed_spec(tmp_path, "epsilon_c = 0.5", "epsilon_c = 0.02")
-        spec = changed_spec(tmp_path, "budget = 2.0", "budget = 0.1")
-        first = await dataset.change_terms(spec)
+        first = await dataset.change_terms(changed_spec(tmp_path, 0.02, 0.1))
         assert first == before["newest_tick"] + 1
         described = dataset.describe()
         assert (described["epsilon_c"], described["limits"]["budget"], described["budgets"]) == (0.02, 0.1, [0.1, 2.0])
@@ -96,7 +95,7 @@ def test_a_change_that_fails_leaves_all_as_it_was(tmp_path, monkeypatch):
 
         monkeypatch.setattr(Publisher, "change_plan", refuse)
         with pytest.raises(LedgerConflictError):
-            await dataset.change_terms(changed_spec(tmp_path, "epsilon_c = 0.5", "epsilon_c = 0.1"))
+            await dataset.change_terms(changed_spec(tmp_path, 0.1, 2.0))
         assert dataset.plan.epsilon_c == 0.5
         await hand_in(dataset, range(5, 10))
         assert (await dataset.status())["published"] > published
