@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 import portalocker
 
@@ -237,3 +237,36 @@ def sync_directory(directory: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+# ---- files that commands write -------------------------------------------------------------------------------------
+
+
+def ensure_writable(path: Path) -> None:
+    """Refuse a path that cannot be written, before any privacy budget is spent on its content."""
+    if path.is_dir():
+        raise InputError(f"{path}: a folder given; the name of a file expected")
+    try:
+        with _temporary_path(path).open("xb"):
+            pass
+        _temporary_path(path).unlink()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror}); nothing was released") from None
+
+
+@contextmanager
+def replace_file(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file and replace the old one when it is complete; an error leaves the old file as it was."""
+    part = _temporary_path(path)
+    try:
+        with part.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _temporary_path(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")

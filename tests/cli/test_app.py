@@ -15,7 +15,7 @@ from command import run_command
 from csdp.cli import app
 from csdp.cli.terminal import progress_bar
 from csdp.errors import BudgetExceeded, LedgerBusyError
-from csdp.report.files import to_strict_json
+from csdp.json_text import to_strict_json
 
 
 def commands(command, path=()):

@@ -176,7 +176,7 @@ def test_streams(entry, tmp_path) -> None:
     states = discretised(edges=((0.25,), (0.75,))) if entry == "discretiser" else None
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         publisher = Publisher(plan(), dataset="d", ledger=ledger, on_refusal="skip", time_step=10, times="data")
-        runner = Runner(publisher, ledger=ledger, clock=Clock(step=10, times="data"), names=names, states=states)
+        runner = Runner(publisher, ledger=ledger, clock=Clock(step=10, times="data"), names=names, discretiser=states)
         for t in range(TICKS):
             row = {"slow": int(STATES[t, 1]), "fast": int(STATES[t, 0])}
             if entry == "readings":
@@ -207,7 +207,7 @@ def test_streams_refuse_what_is_not_clear(tmp_path) -> None:
             with pytest.raises(InputError, match=words):
                 runner(names=names)
         with pytest.raises(InputError, match="discretiser: sequences hall, slow given; the chain has fast, slow"):
-            runner(states=discretised(("hall", "slow")))
+            runner(discretiser=discretised(("hall", "slow")))
 
 
 def test_the_service_takes_lists_in_the_declared_order(tmp_path) -> None:

@@ -58,20 +58,6 @@ def source(request, tmp_path):
     return make
 
 
-def test_it_is_a_source(source):
-    protocol = {name for name in vars(Source) if not name.startswith("_")}
-    assert protocol == {"run", "state"}
-    assert isinstance(source([]).state(), str)
-
-
-def test_honest_messages_are_published(source, tmp_path):
-    sink = Memory()
-    with running(tmp_path, sink=sink) as runner:
-        status = run(runner, source(honest(range(8))))
-    assert sink.ticks == list(range(1, 7))
-    assert status.fates == {"accepted": 16}
-
-
 HOSTILE_VALUES = [math.nan, -math.inf, True, -(10**400), "1", None, [1], 1e308]
 
 
@@ -79,7 +65,7 @@ HOSTILE_VALUES = [math.nan, -math.inf, True, -(10**400), "1", None, [1], 1e308]
 def test_values_that_are_not_numeric_move_the_clock_and_nothing_else(tmp_path, value):
     """What is published when is the same for every value."""
     seen = SeenBy()
-    with running(tmp_path, states=seen) as runner:
+    with running(tmp_path, discretiser=seen) as runner:
         messages = honest(range(4))
         messages += [Reading("hall", 47, value)]
         run(runner, Custom(messages))
@@ -105,33 +91,6 @@ def test_unknown_names_do_nothing(tmp_path, name):
         status = run(runner, Custom([*honest(range(4)), Reading(name, 10**9, 1), *honest(range(4, 6))]))
     assert status.fates == {"accepted": 12, "unknown": 1}
     assert status.closed == 4
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        b'{"time": NaN, "sequence": "hall", "value": 1}',
-        b'{"time": Infinity, "sequence": "hall", "value": 1}',
-        b'{"time": true, "sequence": "hall", "value": 1}',
-        b'{"time": [5], "sequence": "hall", "value": 1}',
-        b'{"time": 1e400, "sequence": "hall", "value": 1}',
-        b'{"time": ' + b"9" * 5000 + b', "sequence": "hall", "value": 1}',
-        b'{"time": "2024-13-01", "sequence": "hall", "value": 1}',
-        b'{"time": 1000, "time": 5, "sequence": "hall", "value": 1}',
-        b'{"time": 47, "sequence": "hall", "sequence": "kitchen", "value": 1}',
-        b'{"time": 47, "values": {"hall": 1, "hall": 0}}',
-        b'{"time": 47, "value": 1, "value": 0, "sequence": "hall"}',
-        b'{"time": 47, "values": [1]}',
-        b'{"time": 47, "values": [1, 0, 1]}',
-        b'{"time": 47, "values": "10"}',
-    ],
-)
-def test_lines_that_mean_nothing_or_two_things_are_bad(tmp_path, line):
-    with running(tmp_path) as runner:
-        content = as_lines(honest(range(4))) + line + b"\n"
-        status = run(runner, StreamSource(io.BytesIO(content)))
-    assert status.fates == {"accepted": 8, "bad": 1}
-    assert status.closed == 2
 
 
 def test_numbers_of_numpy_and_custom_mappings(tmp_path):

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from csdp import scratch
 from csdp.errors import InputError
 from csdp.publisher import Release, Skipped
-from csdp.report import files
 from csdp.report.series import Series, write_series
 
 
@@ -47,7 +47,7 @@ class TestSeriesFiles:
         path.write_text("old")
 
         def fail():
-            with files.replace_file(path) as file:
+            with scratch.replace_file(path) as file:
                 file.write(b"new")
                 raise ZeroDivisionError
 
@@ -59,4 +59,4 @@ class TestSeriesFiles:
     def test_where_nothing_can_be_written(self, tmp_path):
         for path in (tmp_path, tmp_path / "none" / "out.csv"):
             with pytest.raises(InputError, match=r"a folder given|cannot be written"):
-                files.ensure_writable(path)
+                scratch.ensure_writable(path)

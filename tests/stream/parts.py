@@ -110,11 +110,13 @@ def published(folder):
 class SeenBy:
     """Stands in the place of a discretiser, and remembers the snapshots that were closed."""
 
-    categories = None
-    elementwise = True  # not asked a second time
+    categories, source, state_count, names = None, "declared", 2, NAMES
 
     def __init__(self):
         self.snapshots = []
+
+    def arrange(self, names):
+        return self
 
     def states_of(self, snapshot):
         self.snapshots.append(snapshot.copy())

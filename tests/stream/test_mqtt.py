@@ -287,7 +287,7 @@ class TestHostile:
 
     def test_the_topic_of_one_sequence_takes_no_snapshots_and_no_other_names(self, server, tmp_path):
         seen = SeenBy()
-        with live(tmp_path, server.port, states=seen) as (runner, sink), client(server.port) as sender:
+        with live(tmp_path, server.port, discretiser=seen) as (runner, sink), client(server.port) as sender:
             send_ticks(sender, range(3))
             for tick in range(3):
                 send(sender, "home/hall", {"time": 10 * tick + 8, "values": {"hall": 1, "kitchen": 0.75}})

@@ -83,7 +83,7 @@ def test_state_file(tmp_path):
         runner.close()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     seen = SeenBy()
-    with running(tmp_path, state_file=file, states=seen) as runner:
+    with running(tmp_path, state_file=file, discretiser=seen) as runner:
         assert runner.status().closed == 3 + 1
         assert runner.ingest("hall", time=20, value=1) == "late"
         feed(runner, range(6, 8))

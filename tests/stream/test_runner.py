@@ -50,7 +50,7 @@ class TestTime:
             folder = tmp_path / str(number)
             folder.mkdir()
             seen = SeenBy()
-            with running(folder, states=seen) as runner:
+            with running(folder, discretiser=seen) as runner:
                 runner.ingest("kitchen", time=0, value=None)
                 for time in times:
                     assert runner.ingest("hall", time=time, value=time / 100) == "accepted" or time in {1, 12}
@@ -104,7 +104,7 @@ class TestContent:
 
     def test_duplicates(self, tmp_path):
         seen = SeenBy()
-        with running(tmp_path, states=seen) as runner:
+        with running(tmp_path, discretiser=seen) as runner:
             runner.ingest("kitchen", time=0, value=None)
             assert runner.ingest("hall", time=3, value=1) == "accepted"
             assert runner.ingest("hall", time=3, value=1) == "duplicate"
@@ -115,7 +115,7 @@ class TestContent:
 
     def test_snapshots(self, tmp_path):
         seen = SeenBy()
-        with running(tmp_path, states=seen) as runner:
+        with running(tmp_path, discretiser=seen) as runner:
             assert runner.ingest_snapshot({"kitchen": 1, "cellar": 7}, time=3) == "accepted"
             assert runner.ingest_snapshot([0.25, None], time=4) == "accepted"
             assert runner.ingest_snapshot([0.25, 0.5], time=4) == "accepted"
@@ -151,7 +151,7 @@ class TestContent:
                 self.room[:] = super().states_of(snapshot)
                 return self.room
 
-        with running(tmp_path, given=plan(epsilon_c=200.0), states=Reused()) as runner:
+        with running(tmp_path, given=plan(epsilon_c=200.0), discretiser=Reused()) as runner:
             for tick in range(6):
                 for name in NAMES:
                     runner.accept(messages.Reading(name, 10 * tick, int(tick == 5)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import tomllib
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +13,7 @@ from csdp import CoupledChain, Discretiser, Mean, Plan
 from csdp.errors import CsdpError, InputError, NotUsefulError
 from csdp.planning.plan_file import PlanFile
 from csdp.stream import Clock, FileSource, StreamSource
-from csdp.stream.from_spec import load_plan, open_source, open_stream, resolve_sequences
+from csdp.stream.from_spec import load_plan, open_source, open_stream, resolve_names
 from csdp.stream.mqtt import MqttSource
 from csdp.stream.spec import read_spec
 from csdp.stream.template import first_spec
@@ -223,27 +222,23 @@ class TestOpening:
         with pytest.raises(NotUsefulError, match=r"stream\.toml: a release removes .* or anyway = true"):
             load_plan(spec(("anyway = true", "anyway = false")))
 
-    def test_a_discretiser_is_put_in_the_order_of_the_chain(self, spec, plan, tmp_path):
-        made = Discretiser.declared(["kitchen", "hall"], edges=[[10], [30]], bounds=(0, 40))
-        PlanFile(plan, discretiser=made).save(tmp_path / "plan.json")
-        _, states = resolve_sequences(spec(), load_plan(spec()))
-        assert states.states_of(np.array([20.0, 20.0])).tolist() == [0, 1]
+    def test_a_discretiser_of_other_sequences(self, spec, plan, tmp_path):
         other = Discretiser.declared(["kitchen", "attic"], edges=[10], bounds=(0, 40))
         PlanFile(plan, discretiser=other).save(tmp_path / "plan.json")
         with pytest.raises(InputError, match=r"stream\.toml:3: plan: .*sequences kitchen, attic given"):
-            resolve_sequences(spec(), load_plan(spec()))
+            resolve_names(spec(), load_plan(spec()))
 
     def test_names_of_the_sequences(self, spec, plan):
         for names in (("room-1", "room-2"), ("kitchen", "hall")):  # the order of lists
             found = spec(('["hall", "kitchen"]', str(list(names)).replace("'", '"')))
-            assert resolve_sequences(found, load_plan(found)) == (names, None)  # the runner takes the nearest value
+            assert resolve_names(found, load_plan(found)) == names
         for wrong, words in (
             ('["kitchen", "attic"]', r"stream\.toml:4: .*kitchen, attic given; the chain has hall, kitchen"),
             ('["hall"]', "1 sequences hall given; the chain has 2"),
         ):
             found = spec(('["hall", "kitchen"]', wrong))
             with pytest.raises(InputError, match=words):
-                resolve_sequences(found, load_plan(found))
+                resolve_names(found, load_plan(found))
 
     @pytest.mark.parametrize(
         ("change", "words"),

@@ -12,7 +12,7 @@ from csdp.cli.terminal import print_json, print_lines, print_notice, print_table
 from csdp.errors import InputError
 from csdp.panel import find_input
 from csdp.panel.input import is_address
-from csdp.report.files import ensure_writable
+from csdp.scratch import ensure_writable
 
 
 def _text(metavar: str, help_: str) -> Any:

@@ -19,7 +19,7 @@ from csdp.errors import InputError
 from csdp.json_text import parse_json
 from csdp.panel import Discretiser, InputSpec, Panel, Readings
 from csdp.panel.read import read_input, to_panel, to_spec
-from csdp.report.files import ensure_writable
+from csdp.scratch import ensure_writable
 
 _CHAIN = "Model file written by `csdp chain new` or `csdp fit`; - reads it from standard input."
 _LEDGER = "Ledger: a SQLite file or a postgresql:// URL."

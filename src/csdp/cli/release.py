@@ -303,7 +303,7 @@ def _write_series(
             count += 1
             yield release
 
-    from csdp.tables.write import write_long
+    from csdp.report.series import write_long
 
     write_long(count_releases(), out, names=series.names, clock=dict(zip(readings.ticks, readings.times, strict=True)))
     return count

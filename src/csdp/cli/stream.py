@@ -149,10 +149,10 @@ class SpecCheck:
 
 def check_spec(path: str) -> SpecCheck:
     """Read a specification and all files that it names, as a start would, without opening a ledger."""
-    from csdp.stream.from_spec import load_plan, resolve_sequences
+    from csdp.stream.from_spec import load_plan, resolve_names
     from csdp.stream.spec import read_spec
 
     spec = read_spec(path)
     plan = load_plan(spec)
-    names, _ = resolve_sequences(spec, plan)
+    names = resolve_names(spec, plan)
     return SpecCheck(path, spec, plan.plan, names)

@@ -36,7 +36,7 @@ from csdp.query import Mean, QueryTable, tabulate
 from csdp.readings import ReadingRange
 from csdp.report import series
 from csdp.report.certificate import Certificate, certify
-from csdp.report.files import write_json
+from csdp.report.series import write_json
 
 #: Hidden environments, and chains besides the fit that the certificate covers too.
 ENVIRONMENTS, ENSEMBLE = 4, 4

@@ -11,9 +11,8 @@ from csdp.aging import Progress
 from csdp.bounds.result import as_text, in_words, with_chance
 from csdp.demo.flights import DAY, LATE_BUDGETS, WRITTEN, FlightsRelease, FlightsStudy, no_progress, run_flights
 from csdp.report import figures
-from csdp.report.files import write_json
 from csdp.report.page import make_environment, percent, write_pages
-from csdp.report.series import day_names
+from csdp.report.series import day_names, write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -51,7 +51,6 @@ class Discretiser:
     categories: tuple[str, ...] | None = None
 
     schema = "csdp.discretiser/1"
-    elementwise = True  #: a reading's state depends on that reading alone, and on edges that never change
 
     def __post_init__(self) -> None:
         for name in ("edges", "values", "bounds"):  # copies: edges that change later would follow the readings

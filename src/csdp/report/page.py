@@ -25,7 +25,7 @@ from csdp.planning import frontier
 from csdp.publisher import Release, Standing
 from csdp.report import figures, series
 from csdp.report.certificate import UNPAID_WORDS, Certificate, certify
-from csdp.report.files import write_json
+from csdp.report.series import write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,13 +18,14 @@ import numpy.typing as npt
 from csdp.arrays import Floats
 from csdp.chain import CoupledChain, EnvironmentChain, Model
 from csdp.errors import InputError
+from csdp.json_text import json_text
 from csdp.ledger import Charge, Ledger
 from csdp.panel import Panel, Readings
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher, Release, Skipped, Standing
 from csdp.publisher.sources import true_answers
 from csdp.query_table import FoldTable
-from csdp.report.files import json_text, replace_file
+from csdp.scratch import replace_file
 
 #: Endings of the files that a series can be written to.
 SERIES_KINDS = (".csv", ".parquet", ".json")
@@ -115,6 +116,12 @@ def check_kind(path: Path) -> str:
     return kind
 
 
+def write_json(path: Path, content: Any) -> None:
+    """Write strict JSON, completely or not at all."""
+    with replace_file(path) as file:
+        file.write((json_text(content) + "\n").encode())
+
+
 def write_series(series: Series, path: Path) -> None:
     """Write a series in the format of the name's ending, completely or not at all."""
     kind = check_kind(path)
@@ -185,6 +192,60 @@ def _parquet(series: Series) -> bytes:
 
 
 # ---- what figures are drawn from -----------------------------------------------------------------------------------
+
+
+def _release_schema(*, stamps: bool) -> Any:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("tick", pa.int64()),
+            ("time", pa.timestamp("s") if stamps else pa.int64()),
+            ("output", pa.string()),
+            ("value", pa.float64()),
+            ("stale", pa.int64()),
+            ("epsilon_s", pa.float64()),
+        ]
+    )
+
+
+def _release_table(release: Release, names: Any, time: Any) -> Any:
+    """One release as a long Arrow table."""
+    import pyarrow as pa
+
+    stamps = isinstance(time, np.datetime64)
+    count = len(release.values)
+    if count != len(names):
+        raise InputError(f"write: {len(names)} names given for {count} outputs")
+    when = pa.array(np.full(count, time)) if stamps else pa.array(np.full(count, int(time), dtype=np.int64))
+    columns = [
+        pa.array(np.full(count, release.tick, dtype=np.int64)),
+        when,
+        names,
+        pa.array(np.asarray(release.values, dtype=np.float64)),
+        pa.array(np.full(count, release.stale, dtype=np.int64)),
+        pa.array(np.full(count, release.epsilon_s)),
+    ]
+    return pa.Table.from_arrays(columns, schema=_release_schema(stamps=stamps))
+
+
+def write_long(releases: Iterable[Release], path: Path, *, names: Sequence[str], clock: Mapping[int, Any]) -> None:
+    """Write releases tick by tick as a long Parquet table, atomically: into a `.part` file that is then renamed."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    labels = pa.array(names, pa.string())
+    stamps = any(isinstance(time, np.datetime64) for time in clock.values())
+    part = path.with_name(path.name + ".part")
+    try:
+        with pq.ParquetWriter(part, _release_schema(stamps=stamps)) as writer:
+            for release in releases:
+                writer.write_table(_release_table(release, labels, clock[release.tick]))
+        part.replace(path)
+    except OSError as error:
+        raise InputError(f"write: {path} cannot be written ({error.strerror}); run it again elsewhere") from None
+    finally:
+        part.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from csdp.publisher import Outlook, Release, Skipped, look_ahead
 from csdp.service import Settings
 from csdp.service.publisher_thread import PublisherThread
 from csdp.service.responses import busy_problem, error_place
-from csdp.stream.from_spec import load_plan, make_publisher, resolve_sequences
+from csdp.stream.from_spec import load_plan, make_publisher, resolve_names
 from csdp.stream.sinks import release_record
 from csdp.stream.spec import StreamSpec
 
@@ -44,7 +44,7 @@ class ServedDataset:
         if "/" in self.name:
             raise spec.error("dataset", f"{self.name!r} given; a dataset that is served has no '/' in its name")
         self.plan_file = load_plan(spec)
-        self.names, _ = resolve_sequences(spec, self.plan_file)  # as declared: the order of a snapshot that is a list
+        self.names = resolve_names(spec, self.plan_file)  # as declared: the order of a snapshot that is a list
         self._chain_names = arrange_names(self.names, self.plan.model.names)
         self.query = self.plan.query.name
         self.publisher_thread: PublisherThread | None = None

@@ -1,7 +1,7 @@
 """Streams: readings arrive, ticks close, the publisher publishes each of them once, outputs leave."""
 
 from csdp.clock import Advance, Clock, Mark
-from csdp.stream.messages import Bad, Nearest, Reading, Snapshot, ToStates
+from csdp.stream.messages import Bad, Nearest, Reading, Snapshot
 from csdp.stream.runner import Runner
 from csdp.stream.sinks import FileSink, LineSink, Sink
 from csdp.stream.sources import FileSource, Source, StreamSource, run, stop_on_signals
@@ -25,7 +25,6 @@ __all__ = [
     "Source",
     "Status",
     "StreamSource",
-    "ToStates",
     "run",
     "stop_on_signals",
 ]

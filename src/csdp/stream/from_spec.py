@@ -16,7 +16,7 @@ from csdp.panel.panel import arrange_names
 from csdp.plan import Plan
 from csdp.planning.plan_file import PlanFile
 from csdp.publisher import Publisher, Release, Skipped
-from csdp.stream.messages import ToStates
+from csdp.stream.messages import find_states
 from csdp.stream.mqtt import MqttSink, MqttSource
 from csdp.stream.runner import Runner
 from csdp.stream.sinks import FileSink, LineSink, Sink
@@ -79,7 +79,7 @@ def open_runner(
         on_outcome: called with every release and every tick without output.
         ledger: open, and holding the dataset; by default that of the specification is opened and held.
     """
-    names, states = resolve_sequences(spec, plan)
+    names = resolve_names(spec, plan)
     with ExitStack() as stack:
         if ledger is None:
             ledger = stack.enter_context(_open_ledger(spec))
@@ -95,7 +95,7 @@ def open_runner(
             ledger=ledger,
             clock=spec.clock,
             names=names,
-            states=states,
+            discretiser=plan.discretiser,
             sink=sink,
             state_file=spec.state_file,
             missing_up_to=spec.missing_up_to,
@@ -150,16 +150,15 @@ def make_publisher(spec: StreamSpec, plan: PlanFile, ledger: Ledger) -> Publishe
     )
 
 
-def resolve_sequences(spec: StreamSpec, plan: PlanFile) -> tuple[tuple[str, ...], ToStates | None]:
-    """The names of the sequences in messages, as declared, and the discretiser, if any, in the chain's order."""
+def resolve_names(spec: StreamSpec, plan: PlanFile) -> tuple[str, ...]:
+    """The names of the sequences in messages, as declared: the order of a snapshot that is a list."""
     own = tuple(plan.plan.model.names)
     declared = own if spec.sequences is None else spec.sequences
     with _errors_at(spec, "sequences"):
-        names = arrange_names(declared, own)  # in the chain's order
-    if plan.discretiser is None:
-        return declared, None
+        names = arrange_names(declared, own)
     with _errors_at(spec, "plan"):
-        return declared, plan.discretiser.arrange(names if set(plan.discretiser.names) == set(names) else own)
+        find_states(plan.discretiser, names, plan.plan)
+    return declared
 
 
 def _make_drift_check(plan: Plan) -> DriftMonitor:

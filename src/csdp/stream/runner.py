@@ -23,11 +23,11 @@ from csdp.arrays import Floats
 from csdp.clock import Clock, Time, check_time
 from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
+from csdp.panel import Discretiser
 from csdp.panel.panel import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.publisher.sources import chunk_size
-from csdp.stream import messages
-from csdp.stream.messages import Bad, Fate, Message, Nearest, Reading, Snapshot, ToStates, to_number, to_numbers
+from csdp.stream.messages import Bad, Fate, Message, Nearest, Reading, Snapshot, find_states, to_number, to_numbers
 from csdp.stream.sinks import Delivery, Sink
 from csdp.stream.ticks import (
     Alarm,
@@ -66,8 +66,8 @@ class Runner:
         clock: the grid of ticks and its lateness.
         names: the names of the sequences in messages: the chain's own (the default) in any order, or as many other
             ones, which stand for the chain's sequences in order. A snapshot that is a list has this order.
-        states: turns readings, in the order of the chain, into states; by default the state whose declared value is
-            nearest. A discretiser is matched by its names.
+        discretiser: turns readings into states, matched by its names; by default the state whose declared value is
+            nearest.
         sink: where outputs go; None where they are read from the ledger.
         state_file: keep the readings that later releases need on disk (mode 0600), to go on at once after a restart.
         missing_up_to: go on after this tick although the ledger lacks charges of ticks up to it. Without it, a ledger
@@ -95,7 +95,7 @@ class Runner:
         ledger: Ledger,
         clock: Clock,
         names: Sequence[str] | None = None,
-        states: ToStates | None = None,
+        discretiser: Discretiser | None = None,
         sink: Sink | None = None,
         state_file: str | Path | None = None,
         missing_up_to: int | None = None,
@@ -113,11 +113,7 @@ class Runner:
         self.recent: deque[Release | Skipped] = deque(maxlen=RECENT)
         self._index = {name: i for i, name in enumerate(chain_order)}
         self._places = np.array([self._index[name] for name in self.names], dtype=np.intp)
-        self._states = (
-            Nearest(plan.model.value_table)
-            if states is None
-            else messages.check_states(states, chain_order, plan.model)
-        )
+        self._states = find_states(discretiser, chain_order, plan)
         # The values of the chain's states, where readings are such values.
         self._values = self._states if isinstance(self._states, Nearest) and plan.query.of_states else None
         self._delivery: Delivery | None = None

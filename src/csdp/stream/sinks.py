@@ -7,15 +7,15 @@ when the ledger has recorded it, and delivered at least once, after a crash agai
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from csdp.clock import Clock
 from csdp.errors import InputError
+from csdp.json_text import encode_json
 from csdp.ledger import Ledger, Published
 from csdp.publisher import Release
 from csdp.scratch import open_bytes
@@ -56,29 +56,6 @@ def release_record(release: Release, clock: Clock) -> dict[str, Any]:
         "epsilon_s": release.epsilon_s,
         "model": release.model,
     } | ({} if release.count is None else {"count": release.count})
-
-
-def replace_infinite(value: Any) -> Any:
-    """The same data with every infinite number as text: an unbounded leakage must not look like a missing one.
-
-    >>> replace_infinite({"epsilon": float("inf"), "mse": (1.0, 2)})
-    {'epsilon': 'inf', 'mse': [1.0, 2]}
-    """
-    if isinstance(value, float) and not math.isfinite(value):
-        return "inf" if value > 0 else ("-inf" if value < 0 else None)
-    if isinstance(value, Mapping):
-        return {key: replace_infinite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [replace_infinite(inner) for inner in value]
-    return value
-
-
-def encode_json(content: Any) -> bytes:
-    """Compact strict JSON; infinite numbers as in `replace_infinite`."""
-    try:
-        return json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
-    except ValueError:
-        return json.dumps(replace_infinite(content), separators=(",", ":"), allow_nan=False).encode()
 
 
 def encode_line(output: dict[str, Any]) -> bytes:
