@@ -10,7 +10,7 @@ import threading
 import numpy as np
 import pytest
 
-from csdp.stream import FileSource, Reading, Snapshot, StreamSource, run
+from csdp.stream import Bad, FileSource, Reading, Snapshot, StreamSource, run
 
 from stream.parts import NAMES, Memory, SeenBy, plan, published, running  # isort: skip
 
@@ -96,7 +96,7 @@ def test_unknown_names_do_nothing(tmp_path, name):
 def test_numbers_of_numpy_and_custom_mappings(tmp_path):
     """Numbers of numpy, snapshots as tuples or custom mappings, times that are floats: as what they are."""
     seen = SeenBy()
-    with running(tmp_path, states=seen) as runner:
+    with running(tmp_path, discretiser=seen) as runner:
         messages = [
             Snapshot(5.0, (np.float64(0.25), np.int64(1))),
             Snapshot(15, {"hall": np.float32(0.5), "cellar": 3, "kitchen": np.bool_(True)}),
