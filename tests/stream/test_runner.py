@@ -141,23 +141,6 @@ class TestContent:
         expected = to_states(readings, values, outside="clamp")
         assert [Nearest(values).states_of(row).tolist() for row in readings] == expected.tolist()
 
-    def test_states_in_an_array_that_is_used_again_stay_those_of_their_tick(self, tmp_path):
-        """Ticks that were published together had all the states of the newest: the present, charged as the past."""
-
-        class Reused(SeenBy):
-            room = np.zeros(len(NAMES), dtype=np.int16)
-
-            def states_of(self, snapshot):
-                self.room[:] = super().states_of(snapshot)
-                return self.room
-
-        with running(tmp_path, given=plan(epsilon_c=200.0), discretiser=Reused()) as runner:
-            for tick in range(6):
-                for name in NAMES:
-                    runner.accept(messages.Reading(name, 10 * tick, int(tick == 5)))
-            runner.advance(70)
-        assert published(tmp_path) == {tick: [0.0] for tick in range(1, 6)}
-
     def test_missing_readings_follow_the_plan(self, tmp_path):
         sink = Memory()
         with running(tmp_path, sink=sink, given=plan(stale_limit=1)) as runner:
