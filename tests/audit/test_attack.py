@@ -72,16 +72,11 @@ def test_beliefs_are_those_of_an_enumeration_of_all_paths(coupling, transitions,
             np.testing.assert_allclose(informed.posterior[tick, i], conditional / conditional.sum(), atol=1e-12)
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize(
     ("query", "chain", "ages"),
     [(Mean(), ONE, 1), (Max(), SKEWED, 1), (Histogram(), PAIR, 2), (Identity(), PAIR, (1, 2))],
     ids=["mean", "max", "histogram", "identity"],
 )
-=======
-@pytest.mark.parametrize("query", [Mean(), Max(), Histogram(), Identity()], ids=lambda q: q.name)
-@pytest.mark.parametrize(("chain", "ages"), [(ONE, 1), (SKEWED, 1), (PAIR, 2), (PAIR, (1, 2))])
->>>>>>> 9bc2941 (accountant, plan: joint, influence and slice components in one room, for the informed adversary only)
 def test_odds_never_move_more_than_the_leakage_of_the_present(query, chain, ages):
     """For every output that came, not only on average: the bound is for the worst of them."""
     plan = Plan(chain, query, ages, 2.0)

@@ -23,12 +23,8 @@ from csdp import fran
 from csdp.accountant import Accountant
 from csdp.chain import join_fits, private_fits
 from csdp.clock import Times, WallClock
-<<<<<<< HEAD
 from csdp.display import Displayed
-from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UncheckedModelError, UnsoundError
-=======
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UncheckedModelError
->>>>>>> 9bc2941 (accountant, plan: joint, influence and slice components in one room, for the informed adversary only)
 from csdp.estimate import Estimator
 from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Request, Reserved, Terms, TickGrid
 from csdp.ledger.records import check_tick
