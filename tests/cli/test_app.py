@@ -154,14 +154,6 @@ class TestRealProcess:
         assert done.stderr == ""
         assert json.loads(done.stdout)["epsilon"] == pytest.approx(0.153045546, abs=5e-10)
 
-    def test_piped_tables_have_no_colours(self, paper):
-        done = process("leakage", paper, "--age", "2", "--epsilon-c", "1")
-        assert "\x1b" not in done.stdout + done.stderr
-
-    def test_no_color_is_respected(self, paper):
-        done = run_command("leakage", paper, "--age", "2", "--epsilon-c", "1", NO_COLOR="1", FORCE_COLOR="1")
-        assert "\x1b[3" not in done.stdout.replace("\x1b[3m", "")  # no colours; italics are no colour
-
     def test_bad_input(self, tmp_path):
         done = run_command("leakage", tmp_path / "nofile.json", "--age", "2", "--epsilon-c", "1")
         assert done.returncode == 2

@@ -40,7 +40,7 @@ class TestDoctor:
         content = json.loads(printed[1].stdout)
         assert content["ok"]
         names = {check["name"]: check for check in content["checks"]}
-        assert {"Python", "numpy", "cipher", "noise", "ledger", "psycopg", "fastapi", "polars"} <= set(names)
+        assert {"Python", "numpy", "cipher", "noise", "ledger", "psycopg", "fastapi"} <= set(names)
         assert names["noise"]["required"]
         assert not names["psycopg"]["required"]
 

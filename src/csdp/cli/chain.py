@@ -248,64 +248,49 @@ def simulate(
     output: Annotated[
         str,
         typer.Option(
-            "--output", "-o", metavar="OUT.csv|.parquet|.npy", help="File to write the snapshots to; - prints CSV."
+            "--output", "-o", metavar="OUT.csv|.parquet", help="File to write the snapshots to; - prints CSV."
         ),
     ] = "-",
 ) -> None:
-    """Draw snapshots from a model: a table with a column `time` and one per sequence, or a numpy array.
+    """Draw snapshots from a model: a table with a column `time` and one per sequence.
 
     \b
     Example:
       csdp chain simulate chain.json --steps 1000 --seed 1 -o states.csv
-      csdp chain simulate chain.json --steps 1000 --as values -o values.npy
+      csdp chain simulate chain.json --steps 1000 --as values -o values.parquet
     """
     model = options.read_chain(chain)
-    kind = _check_output(output, model)
+    _check_output(output, model)
     rows: npt.NDArray[Any] = model.simulate(steps, seed=seed)
     if content == "values":
         rows = model.value_table[np.arange(model.sequences), rows]
-    _write_snapshots(model, rows, output, kind)
+    _write_snapshots(model, rows, output)
     if output != "-":
         typer.echo(f"wrote {output}: {steps:,} snapshots of {model.sequences:,} sequences, seed {seed}")
 
 
-def _check_output(output: str, model: Model) -> str:
-    """The kind of file that a name asks for: csv (also for -), parquet or npy."""
-    kind = "csv" if output == "-" else Path(output).suffix.lower().removeprefix(".")
-    if kind not in {"csv", "parquet", "npy"}:
-        raise InputError(f"output: {output!r} given; the name must end in .csv, .parquet or .npy")
-    if kind != "npy" and "time" in {name.lower() for name in model.names}:
-        raise InputError("chain: a sequence is named 'time' like the column of times; rename it, or write .npy")
-    return kind
+def _check_output(output: str, model: Model) -> None:
+    """Refuse a file of another kind, and a sequence that is named like the column of times."""
+    if output != "-" and Path(output).suffix.lower() not in {".csv", ".parquet"}:
+        raise InputError(f"output: {output!r} given; the name must end in .csv or .parquet")
+    if "time" in {name.lower() for name in model.names}:
+        raise InputError("chain: a sequence is named 'time' like the column of times; rename it")
 
 
-def _write_snapshots(model: Model, rows: npt.NDArray[Any], output: str, kind: str) -> None:
-    """Write snapshots as a file of some kind; - prints CSV."""
-    if output == "-":
-        text = io.StringIO()
-        _write_csv(text, model, rows)
-        typer.echo(text.getvalue(), nl=False)
+def _write_snapshots(model: Model, rows: npt.NDArray[Any], output: str) -> None:
+    """Write snapshots as CSV or Parquet; - prints CSV."""
+    if output.lower().endswith(".parquet"):
+        import pyarrow
+        import pyarrow.parquet
+
+        columns = [np.arange(rows.shape[0]), *(np.ascontiguousarray(column) for column in rows.T)]
+        pyarrow.parquet.write_table(pyarrow.table(columns, names=["time", *model.names]), output)
         return
-    if kind == "npy":
-        with open(output, "wb") as file:
-            np.save(file, rows)
-    elif kind == "parquet":
-        _write_parquet(output, model, rows)
-    else:
-        with open(output, "w", encoding="utf-8", newline="") as text_file:
-            _write_csv(text_file, model, rows)
-
-
-def _write_csv(file: Any, model: Model, rows: npt.NDArray[Any]) -> None:
-    writer = csv.writer(file, lineterminator="\n")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["time", *model.names])
     writer.writerows([time, *row.tolist()] for time, row in enumerate(rows))
-
-
-def _write_parquet(path: str, model: Model, rows: npt.NDArray[Any]) -> None:
-    import pyarrow
-    import pyarrow.parquet
-
-    names = ["time", *model.names]
-    table = pyarrow.table([np.arange(rows.shape[0]), *(np.ascontiguousarray(c) for c in rows.T)], names=names)
-    pyarrow.parquet.write_table(table, path)
+    if output == "-":
+        typer.echo(text.getvalue(), nl=False)
+    else:
+        Path(output).write_text(text.getvalue(), encoding="utf-8", newline="")

@@ -17,7 +17,7 @@ from csdp.cli.terminal import (
     print_table,
     print_warnings,
     printable,
-    progress_line,
+    progress_bar,
     verdict_first,
 )
 from csdp.errors import InputError
@@ -72,7 +72,7 @@ def suggest(
     if output is not None and output.exists() and not output.is_dir():
         raise InputError(f"output: {output} is a file; give the name of a folder")
     located = options.locate(data)
-    with print_warnings(), progress_line() as progress:
+    with print_warnings(), progress_bar(lines=False) as progress:
         suggestion = make_suggestion(
             located,
             budget=budget,

@@ -313,8 +313,11 @@ def print_json(content: Any) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None] | None]:
-    """A callback (what, done, total) that draws on stderr if that is a terminal; None otherwise."""
+def progress_bar(*, lines: bool = True) -> Iterator[Callable[[str, int, int], None] | None]:
+    """A callback (what, done, total) that draws on stderr if that is a terminal; None otherwise.
+
+    Each kind of work has a line of its own; without `lines` there is one, whose words change.
+    """
     if not sys.stderr.isatty():
         yield None
         return
@@ -324,24 +327,12 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None] | None]:
         tasks: dict[str, Any] = {}
 
         def update(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, total=total)
+            key = what if lines else ""
+            if key not in tasks:
+                tasks[key] = bar.add_task(what, total=total)
+            bar.update(tasks[key], description=printable(what), completed=done, total=total)
 
         yield update
-
-
-@contextmanager
-def progress_line() -> Iterator[Callable[[str, int, int], None] | None]:
-    """The same with one line, whose words change with what is being done."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import Progress
-
-    with Progress(console=console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda what, done, total: bar.update(task, description=printable(what), completed=done, total=total)
 
 
 @contextmanager
