@@ -18,8 +18,8 @@ from csdp.errors import BudgetExceeded, InputError, NotUsefulError
 from csdp.estimate import LearnedEstimator
 from csdp.estimate.result import about_words
 from csdp.panel import Panel
-from csdp.report import files
 from csdp.report.certificate import Certificate, certify
+from csdp.scratch import ensure_writable
 
 if TYPE_CHECKING:
     from csdp.estimate import Error, Estimator
@@ -118,13 +118,13 @@ def release(
     from csdp.ledger import Ledger
     from csdp.planning.plan_file import PlanFile
     from csdp.publisher import Publisher
-    from csdp.report.series import check_kind
+    from csdp.report.series import check_kind, write_json
 
     out = Path(output)
     certificate_path = out.with_name(out.name + ".certificate.json")
     check_kind(out)
     for path in (out, certificate_path):
-        files.ensure_writable(path)
+        ensure_writable(path)
     for read in (data, plan, ledger):
         if out.resolve() == Path(read).resolve():
             raise InputError(f"output: this would overwrite {read}, which is read; give another name")
@@ -159,7 +159,7 @@ def release(
                 releases, skipped, refusal = _publish(publisher, book, readings, wide=wide)
                 count = _write_series(releases, skipped, publisher, book, readings, out, wide=wide)
                 certificate = certify(publisher, book, skipped=skipped)
-                files.write_json(certificate_path, certificate.to_dict())
+                write_json(certificate_path, certificate.to_dict())
         absent: Counter[str] = Counter(skip.why for skip in skipped)
         counts = {
             "published": count,
