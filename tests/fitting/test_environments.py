@@ -88,7 +88,7 @@ def test_a_clock_is_found_again_and_gains():
         ensemble=3,
     )
     for phase in range(3):
-        assert abs(chain.kernel(phase=phase) - true.kernel(phase=phase)).max() < 0.06
+        assert abs(chain.at_phase(phase).kernel() - true.at_phase(phase).kernel()).max() < 0.06
     ((name, gain, error),) = chain.fitted.gains
     assert name == "clock, forward"
     assert gain > 10 * error > 0

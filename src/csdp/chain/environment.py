@@ -16,7 +16,6 @@ from csdp.chain import stationary
 from csdp.chain.coupled import CoupledChain
 from csdp.chain.model import Model, States, check_rows
 from csdp.chain.steps import (
-    KERNEL_STATES,
     MAX_STATES,
     ComposedStep,
     KernelStep,
@@ -57,7 +56,7 @@ class EnvironmentChain(Model):
     >>> chain = EnvironmentChain([day, night], cycle=(0, 0, 1))
     >>> chain
     EnvironmentChain(2 environments by a clock of 3 ticks, 1 sequence, 2 states, digest 1d59b84e)
-    >>> chain.kernel(phase=2).tolist()
+    >>> chain.at_phase(2).kernel().tolist()
     [[0.9, 0.1], [0.1, 0.9]]
     >>> EnvironmentChain.from_json(chain.to_json()) == chain
     True
@@ -175,11 +174,6 @@ class EnvironmentChain(Model):
 
     # ---- law ---------------------------------------------------------------------------------------------------
 
-    def kernel(self, *, phase: int | None = None) -> Floats:
-        """K[x, y] = Pr(y at a tick of this phase | x one tick before), for a clock; up to 4,096 joint states."""
-        own = self.at_phase(phase)._small_kernel()
-        return own if self.direction == "forward" else stationary.reverse_kernel(own, self.stationary(phase=phase))
-
     def backward_kernel(self, *, phase: int | None = None) -> Floats:
         """R[x, w] = Pr(w one tick before | x at a tick of this phase), for a clock; up to 4,096 joint states."""
         own = self.at_phase(phase)._small_kernel()
@@ -200,20 +194,6 @@ class EnvironmentChain(Model):
         members = [self.environments[e] for e in cycle]
         laws, error = _find_periodic_laws(members, positive=self.is_positive)
         return freeze(laws), error
-
-    def marginals(self, *, phase: int | None = None) -> Floats:
-        """Law of every sequence (s, m) at ticks of one phase, for a clock; any number of sequences."""
-        self.at_phase(phase)
-        return np.asarray(self._periodic_marginals[int(phase or 0)])
-
-    @cached_property
-    def _periodic_marginals(self) -> Floats:
-        cycle = self._clock("marginals")
-        if self.size <= KERNEL_STATES:
-            laws = self.periodic_with_error[0]
-            shape = (self.states,) * self.sequences
-            return freeze(np.array([stationary.margins(law.reshape(shape)) for law in laws]))
-        return freeze(_iterate_marginals([self.environments[e] for e in cycle]))
 
     # ---- joint states (e, x) of a hidden environment -----------------------------------------------------------
 
@@ -376,6 +356,10 @@ class EnvironmentChain(Model):
     def _own_kernel(self) -> NoReturn:
         self._refuse_one_kernel()
 
+    def marginals(self) -> NoReturn:
+        """Refused: the law depends on the environment."""
+        self._refuse_one_kernel()
+
     def advance(self, snapshot: States, uniform: Floats) -> NoReturn:
         """Refused: the step depends on the environment."""
         self._refuse_one_kernel()
@@ -472,20 +456,6 @@ def _find_periodic_laws(members: Sequence[CoupledChain], *, positive: bool) -> t
         laws[phase] = law = pushed / pushed.sum()
         error += (chain.own_step.depth + 2) * np.finfo(np.float64).eps
     return laws, error
-
-
-def _iterate_marginals(members: Sequence[CoupledChain]) -> Floats:
-    """Law of every sequence at every phase of a clock (H, s, m), by running it until the laws repeat."""
-    first, walk = members[0], _walk_clock(members)
-    law = np.full((first.sequences, first.states), 1.0 / first.states)
-    laws = np.empty((len(members), *law.shape))
-    for _ in range(10_000):
-        before = laws.copy()
-        for phase, member in walk:
-            laws[phase] = law = member.evolve(law, 1)
-        if np.abs(laws - before).max() < 1e-15:
-            return laws
-    raise InputError("marginals: the sequences forget too slowly for their periodic law to be found")
 
 
 def _unroll_clock(members: Sequence[CoupledChain]) -> CoupledChain:
