@@ -10,7 +10,7 @@ import pytest
 from scipy.sparse import coo_matrix, csr_array, csr_matrix
 
 import csdp
-from csdp.errors import CsdpError, InputError, TooLargeError
+from csdp.errors import CsdpError, InputError
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
 SKEW = [[0.99, 0.01], [0.3, 0.7]]
@@ -58,17 +58,6 @@ def test_edges_are_in_row_major_order_and_zeros_are_no_edges():
     assert csdp.CoupledChain(explicit, FLIP).edges == 3
 
 
-def test_matrices_per_edge_follow_the_edges():
-    coupling = [[1.0, 0.0], [0.5, 0.5]]
-    a, b, c = FLIP, SKEW, [[0.2, 0.8], [0.9, 0.1]]
-    by_edge = csdp.CoupledChain(coupling, [a, b, c])
-    by_pair = csdp.CoupledChain({(0, 0): 1.0, (1, 0): 0.5, (1, 1): 0.5}, {(0, 0): a, (1, 0): b, (1, 1): c})
-    full = csdp.CoupledChain(coupling, [[a, c], [b, c]])  # the matrix of an uncoupled pair does not matter
-    assert by_edge == by_pair == full
-    table, which = by_edge.transition_table
-    assert table[which].tolist() == [a, b, c]
-
-
 def test_coupling_and_transitions_are_those_that_were_given():
     chain = csdp.CoupledChain(PAIR, FLIP)
     assert chain.coupling.tolist() == PAIR
@@ -89,15 +78,6 @@ def test_coupling_and_transitions_are_those_that_were_given():
         back = csdp.CoupledChain.from_json(one.to_json())
         assert back.coupling.tolist() == one.coupling.tolist()
         assert back.transitions.tolist() == one.transitions.tolist()
-
-
-def test_the_coupling_of_many_sequences_is_sparse():
-    s = 2001
-    coupling = csr_array((np.ones(s), (np.arange(s), (np.arange(s) + 1) % s)), shape=(s, s))
-    chain = csdp.CoupledChain(coupling, FLIP)
-    assert (chain.coupling != coupling).nnz == 0
-    chain.coupling.data[:] = 0  # a copy: the chain does not change
-    assert (chain.coupling != coupling).nnz == 0
 
 
 def test_rounding_in_rows_is_scaled_away():
@@ -238,11 +218,6 @@ def test_bad_kernels(kernel, sizes, message):
         csdp.JointChain(kernel, states=sizes[0], sequences=sizes[1])
 
 
-def test_a_joint_kernel_that_is_too_large():
-    with pytest.raises(TooLargeError, match=r"2\*\*13 joint states given; at most 4,096"):
-        csdp.JointChain(np.eye(2), states=2, sequences=13)
-
-
 @pytest.mark.parametrize(
     ("members", "message"),
     [
@@ -314,8 +289,8 @@ def test_json_round_trip_is_exact(name):
     assert "\n  " in model.to_json(indent=2)
 
 
-@pytest.mark.parametrize("copied", [lambda m: pickle.loads(pickle.dumps(m)), copy.copy, copy.deepcopy])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("copied", [lambda m: pickle.loads(pickle.dumps(m)), copy.deepcopy])
+@pytest.mark.parametrize("name", ["own values", "joint with all"])
 def test_copies_are_equal(name, copied):
     model = MODELS[name]
     again = copied(model)

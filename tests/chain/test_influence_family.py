@@ -195,13 +195,6 @@ def test_components_follow_the_graph_of_the_limits(family):
     assert csdp.InfluenceFamily(family.point, tied, gains, bases).components() == [(0, 1, 2)]
 
 
-def test_the_words_name_who_is_not_covered(family):
-    answer = csdp.leakage(family, csdp.Mean(), ages=1, epsilon_c=0.5)
-    assert "each member, not for an adversary who is unsure which member is true" in answer.assumptions[0]
-    told = Accountant(csdp.Plan(family, csdp.Mean(), 1, 0.5)).after(2)
-    assert answer.assumptions[0] == told.assumptions[0]
-
-
 def test_what_needs_one_law_is_refused(family):
     for bound in ("exact", "profile", "freshness", "lineage", "slice", "printed-loose"):
         with pytest.raises(InputError):
@@ -209,23 +202,6 @@ def test_what_needs_one_law_is_refused(family):
     for ask in (family.kernel, family.marginals, family.stationary, lambda: family.simulate(3, seed=1)):
         with pytest.raises(InputError, match="no single law"):
             ask()
-
-
-def test_a_publisher_goes_on_after_a_restart(family, tmp_path):
-    plan = csdp.Plan(family, csdp.Mean(), 1, 0.1)
-    snapshots = family.point.simulate(12, seed=1)
-    with csdp.Ledger.open(tmp_path / "book.db") as ledger:
-        with csdp.Publisher(plan, dataset="d", ledger=ledger, budget=1.0) as publisher:
-            for time in range(6):
-                publisher.push(snapshots[time], time=time)
-            before = publisher.remaining()
-        again = csdp.Plan.from_json(ledger.dataset("d").terms.plan_json)
-        assert again == plan
-        with csdp.Publisher(again, dataset="d", ledger=ledger, budget=1.0) as publisher:
-            assert publisher.remaining() == before
-            for time in range(6, 12):
-                publisher.push(snapshots[time], time=time)
-            assert publisher.remaining() != before
 
 
 def test_wrong_limits_are_refused_with_what_is_allowed(family):

@@ -3,7 +3,6 @@
 import io
 import math
 import tracemalloc
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -122,14 +121,6 @@ def test_the_error_of_an_iterated_law_covers_the_rounding_of_a_step(flip):
     assert error >= 2 * chain.step.depth * 2.0**-53
 
 
-def test_elimination_against_fractions():
-    # p: 0->1, q: 1->0 gives q/(p+q)
-    got = csdp.CoupledChain([[1.0]], [[1 - 2.0**-20, 2.0**-20], [0.5, 0.5]]).stationary()
-    p, q = Fraction(1, 2**20), Fraction(1, 2)
-    want = [q / (p + q), p / (p + q)]
-    assert got == pytest.approx([float(v) for v in want], rel=1e-15)
-
-
 @pytest.mark.parametrize("s", [1, 2, 3])
 def test_elimination_counts_eight_roundings_for_every_state(s):
     """The factor of Grassmann, Taksar and Heyman's relative error, in units of 2**-53: certificates add it."""
@@ -185,14 +176,6 @@ def test_evolve_follows_the_joint_law(system: System, steps):
     assert flat == pytest.approx(np.array(want).ravel(), rel=1e-10, abs=1e-14)
 
 
-def test_bad_marginals():
-    chain = csdp.CoupledChain(PAIR, FLIP)
-    with pytest.raises(InputError, match=r"marginals: shape \(2,\) given; \(2, 2\) expected"):
-        chain.evolve([0.5, 0.5], 1)
-    with pytest.raises(InputError, match=r"marginals: missing or infinite"):
-        chain.evolve([[math.nan, 0.5]] * 2, 1)
-
-
 def test_marginals_of_a_giant():
     margins = giant(20_000, [[0.9, 0.1], [0.3, 0.7]]).marginals()
     assert margins.shape == (20_000, 2)
@@ -234,14 +217,6 @@ def test_components_and_subchains():
             chain.subchain(members)
 
 
-def test_a_joint_chain_is_one_component():
-    chain = csdp.JointChain(np.full((4, 4), 0.25), states=2, sequences=2)
-    assert chain.components() == [(0, 1)]
-    assert chain.subchain([1, 0]) is chain
-    with pytest.raises(InputError, match="subchain: a joint chain cannot be divided; take all of its sequences"):
-        chain.subchain([0])
-
-
 # ---------------------------------------------------------------- simulation
 
 
@@ -267,21 +242,6 @@ def test_simulation_follows_the_law(chain):
     moves = np.zeros((chain.size, chain.size))
     np.add.at(moves, (number[:-1], number[1:]), 1.0)
     assert moves / moves.sum(axis=1, keepdims=True) == pytest.approx(chain.kernel(), abs=0.04)
-
-
-def test_a_seed_repeats_a_simulation():
-    chain = ring(5)
-    assert chain.simulate(50, seed=3).tolist() == chain.simulate(50, seed=3).tolist()
-    assert chain.simulate(50, seed=3).tolist() != chain.simulate(50, seed=4).tolist()
-    assert chain.simulate(50, seed=3)[:20].tolist() == chain.simulate(20, seed=3).tolist()
-
-
-def test_many_states_need_wider_integers():
-    m = 200
-    chain = csdp.CoupledChain([[1.0]], np.full((m, m), 1 / m))
-    path = chain.simulate(300, seed=1)
-    assert path.dtype == np.int16
-    assert path.max() > 127
 
 
 def test_20000_sequences_simulate_in_the_memory_of_the_output():

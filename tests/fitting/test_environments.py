@@ -256,11 +256,6 @@ def test_settings_that_make_no_sense_are_refused(settings, message):
         csdp.fit(states, **{"public": True, **settings})
 
 
-def test_too_few_ticks_are_refused():
-    with pytest.raises(InputError, match="30 ticks are too few"):
-        csdp.fit(own(QUIET).simulate(30, seed=16), public=True, environment="hidden")
-
-
 def test_records_of_plain_fits_are_written_as_they_were():
     chain = csdp.fit(own(QUIET).simulate(100, seed=17), public=True, ensemble=0)
     assert not {"environment", "environments", "shrinkage", "gains"} & set(chain.fitted.to_dict())

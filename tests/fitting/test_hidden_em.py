@@ -67,15 +67,6 @@ def test_forward_and_backward_pass_agree_with_enumeration(seed, s, m, count, ske
         assert switches[e, f] == pytest.approx(expected, abs=1e-12)
 
 
-def test_long_runs_of_many_sequences_do_not_underflow():
-    members = [CoupledChain(np.eye(400), [[1 - p, p], [p, 1 - p]]) for p in (0.3, 0.4)]
-    chain = EnvironmentChain(members, switching=[[0.5, 0.5], [0.5, 0.5]])
-    sample = read_sample(chain.simulate(20, seed=4), states=2)
-    scores = chain_scores(chain, sample)
-    assert np.isfinite(scores).all()
-    assert scores.mean() < -230
-
-
 def test_the_score_of_a_coupled_chain_is_its_likelihood():
     chain = random_chain(5, 3, 3)
     states = gappy(chain.simulate(80, seed=5), 5)
@@ -134,17 +125,6 @@ def test_no_iteration_lowers_the_objective(hidden):
         # A few more iterations from the same readings go on where the others stopped.
         more = em.climb(sample, again, common[..., None], iterations=3, tolerance=0.0)
         assert more.path[0] >= fitted.path[-1] - 1e-9
-
-
-def test_an_environment_without_steps_is_the_common_chain():
-    states = random_chain(9, 2, 2).simulate(100, seed=9)
-    sample, graph = read_sample(states, states=2), graph_of_pairs(np.empty((0, 2), dtype=int), 2)
-    common = np.random.default_rng(9).gamma(2.0, 10.0, (2, 2, 2))
-    weights = em.label_weights(np.zeros(99, dtype=np.intp), 2)
-    first = em.begin(graph, weights, common=common, hidden=False)
-    fitted = em.climb(sample, first, 0.1 * common[..., None], iterations=9, tolerance=1e-9)
-    assert fitted.moves[..., 1] == pytest.approx(common / common.sum(axis=2, keepdims=True))
-    assert fitted.converged
 
 
 def test_threads_change_nothing(monkeypatch):

@@ -151,29 +151,10 @@ def test_a_private_family_covers_noise_too():
     assert spread(0.1) > 2 * spread(10.0)
 
 
-def test_the_record_of_a_private_fit():
-    chain = csdp.fit(random_chain(5, 3, 2).simulate(500, seed=5), states=2, epsilon=2.0, ensemble=3)
-    record = chain.fitted
-    assert (record.method, record.epsilon, record.public, record.ensemble_method) == (
-        "moments",
-        2.0,
-        False,
-        "parametric",
-    )
-    assert record.log_likelihood is None
-    assert any("'moments' was used" in note for note in record.warnings)
-    assert chain.family.members[0].fit_cost == chain.fit_cost
-
-
 @pytest.mark.parametrize("wrong", [0, float("nan"), "1"])
 def test_a_wrong_epsilon_is_refused(wrong):
     with pytest.raises(InputError, match="epsilon"):
         csdp.fit(np.zeros((9, 2), int), states=2, epsilon=wrong)
-
-
-def test_epsilon_and_public_contradict():
-    with pytest.raises(InputError, match="one of the two"):
-        csdp.fit(np.zeros((9, 2), int), states=2, epsilon=1.0, public=True)
 
 
 def test_the_number_of_states_must_be_declared():

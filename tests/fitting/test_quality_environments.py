@@ -56,15 +56,6 @@ def test_the_prediction_is_the_law_by_enumeration(kind, direction):
     assert told == pytest.approx(np.log(total), rel=1e-12)
 
 
-def test_laws_may_be_asked_for_in_any_order():
-    chain = environment_chain("hidden")
-    sample = read_sample(chain.simulate(50, seed=2), states=2)
-    prediction = EnvironmentPrediction(chain, sample)
-    ahead = [prediction.law(j)[0] for j in range(3)]
-    for j in (2, 0, 1):
-        np.testing.assert_allclose(prediction.law(j)[0], ahead[j], rtol=1e-12)
-
-
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 @pytest.mark.parametrize("kind", ["hidden", "clock"])
 def test_the_right_chain_passes_and_one_without_environments_does_not(kind, direction):
@@ -152,12 +143,6 @@ def test_drift_of_a_panel_starts_at_its_tick_and_backward_chains_are_not_watched
     assert not any(check.update(row).alarm for row in states[1:])
     with pytest.raises(InputError, match="direction='forward'"):
         csdp.fitting.drift.DriftCheck(environment_chain("hidden", "backward"), public=True)
-
-
-def test_a_fitted_environment_chain_with_a_family_is_watched():
-    states = environment_chain("hidden").simulate(800, seed=11)
-    fitted = csdp.fit(states, environment="hidden", environments=2, public=True, ensemble=2, progress=False)
-    assert not csdp.drift(fitted, environment_chain("hidden").simulate(300, seed=12), public=True).drifted
 
 
 def test_hidden_environments_explain_what_flights_do_together():
