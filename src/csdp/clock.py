@@ -239,7 +239,7 @@ def check_time(time: object) -> Time:
 
 
 def parse_time(given: object) -> Time:
-    """A time as it comes in a message: a number, or an ISO timestamp (UTC where it names no zone) in seconds.
+    """A time as it comes in a message: a number, or an ISO timestamp (UTC if it names no zone) in seconds.
 
     >>> parse_time("1970-01-01T00:01:00Z"), parse_time(12.5), parse_time("1970-01-01 01:00+01:00")
     (60, 12.5, 0)

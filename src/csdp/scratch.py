@@ -46,7 +46,7 @@ class Scratch:
             self.path, mark = _make_marked_folder(where)
         except OSError as error:
             raise InputError(f"folder: {where} cannot be written ({error.strerror}); give another one") from None
-        # Also where nobody closes it: readings must not stay on a disk.
+        # Also if nobody closes it: readings must not stay on a disk.
         self._remove = weakref.finalize(self, _remove_own, self.path, mark, os.getpid())
 
     def close(self) -> None:
@@ -63,7 +63,7 @@ class Scratch:
 def forbid_core_dumps() -> None:
     """Leave no copy of this process's memory on disk when it crashes, nor of processes that it starts.
 
-    Memory holds raw readings. The limit cannot be raised again. Does nothing where the system has no such limit.
+    Memory holds raw readings. The limit cannot be raised again. Does nothing if the system has no such limit.
     """
     try:
         import resource

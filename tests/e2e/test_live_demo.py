@@ -136,7 +136,7 @@ def test_a_smaller_budget_is_planned_for_and_a_larger_one_has_to_be_confirmed(li
 
     page.locator("#budget").fill(str(budgets.index(1.0)))
     expect(page.locator("#budget-raise")).to_be_visible()
-    expect(page.locator("#budget-words")).to_contain_text("the ledger records for ever that the limit was raised")
+    expect(page.locator("#budget-words")).to_contain_text("the ledger keeps the record that the limit was raised")
     assert ask(live_demo, "status")["budget"] == small  # nothing has happened yet
     page.click("#budget-raise")
     expect(page.locator("#budget-words")).to_contain_text("In use", timeout=MINUTE)

@@ -42,8 +42,8 @@ from csdp.report.series import write_json
 ENVIRONMENTS, ENSEMBLE = 4, 4
 #: Ticks of a day: nights without flights are left out.
 DAY = 5
-#: A reading that is published: 1 where a destination is late, else 0. Nothing finer, because the share of its late
-#: departures tells more of the ticks around it than the state does, so that no certificate of states would hold for it.
+#: A reading that is published: 1 if a destination is late, else 0. The share of its late departures would reveal more
+#: about the ticks around it than the state does, so that no certificate of states would hold for it.
 LATE = ReadingRange(0.0, 1.0, 1.0)
 #: Ceiling of the leakage of the present for the live number, for every chain of the family, in the long run.
 BUDGET = 1.0
@@ -125,7 +125,7 @@ class FlightsStudy:
         }
 
     def least_delay(self, budget: float) -> int | None:
-        """The least delay whose certificate, family included, keeps a ceiling; None where none that was tried does."""
+        """The least delay whose certificate, family included, keeps a ceiling; None if none that was tried does."""
         return next((one.delay for one in self.delays if one.family <= budget), None)
 
 

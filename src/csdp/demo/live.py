@@ -157,7 +157,7 @@ class LiveDemo:
         self.say("The recording has ended; the page stays open until Ctrl-C.")
 
     async def _hand_in(self, tick: int) -> None:
-        """The readings of one tick, as a writer would send them: late or not, null where nothing departed."""
+        """The readings of one tick, as a writer would send them: late or not, null if nothing departed."""
         rest = self.model.rest
         states = rest.states[tick - int(rest.ticks[0])].tolist()
         named = {name: None if state < 0 else state for name, state in zip(rest.names, states, strict=True)}
@@ -232,7 +232,7 @@ class LiveDemo:
             openapi_extra={"x-roles": ["admin"]},
         )
         async def change(request: Request, name: DatasetName, service: Shared, _: Admin) -> Response:
-            """Recorded in the ledger for ever. What was published counts on; a larger limit needs `allow_more`."""
+            """Recorded in the ledger. What was published counts on; a larger limit needs `allow_more`."""
             return JsonResponse(await self.change_budget(await read_json(request, service, NewBudget)))
 
         @router.get(
@@ -299,7 +299,7 @@ def run_live_demo(
         say("Fitting a chain with hidden environments to the public past of 33 destinations (some ten seconds) ...")
         demo = LiveDemo(where, fit(), speed, say, begun)
         save_model(demo.model.chain, where / "chain.json")
-        say(f"Planning for a budget of {BUDGET:g}: {in_words(BUDGET)}, by everything published, for ever ...")
+        say(f"Planning for a budget of {BUDGET:g}: {in_words(BUDGET)}, by everything published, in the long run ...")
         demo.plan(BUDGET)
         first = max(budget for budget in demo.choices if budget <= BUDGET)
         settings = Settings(specs=(str(demo.write_spec(first)),), keys=str(where / "keys.json"))

@@ -71,7 +71,7 @@ def guarantee(*, verdict: Verdict, adversary: str, epsilon_c: float) -> Guarante
 
 @dataclass(frozen=True)
 class Promise:
-    """One guarantee: its name, epsilon now, the largest epsilon ever (None: it grows), and its meaning."""
+    """One guarantee: its name, epsilon now, the largest epsilon in the long run (None: it grows), and its meaning."""
 
     name: str
     epsilon: float
@@ -181,7 +181,7 @@ def _make_promises(
     plan, accountant = publisher.plan, publisher.accountant
     event = None if changed else round_up(accountant.event_level(plan.stale_limit) + publisher.fit_epsilon)
     lifetime = None if changed else accountant.lifetime(stale=plan.stale_limit)
-    # A published reading may be made of several states, and then its neighbours tell more of it than of any of these.
+    # A published reading may rest on several states; its neighbours then reveal more about it than about any of them.
     record = "reading" if plan.query.of_states else "state"
     promises: tuple[Promise, ...] = (
         Promise(

@@ -114,7 +114,7 @@ def _draw_published(axes: Any, records: Sequence[ReleaseRecord], scale: Sequence
 
 
 def legend_above(axes: Any) -> None:
-    """A legend above the axes, from the left: inside of the picture also where a narrow screen shows its left part."""
+    """A legend above the axes, from the left: inside of the picture also if a narrow screen shows its left part."""
     axes.legend(
         loc="lower left",
         bbox_to_anchor=(-0.02, 1.0),

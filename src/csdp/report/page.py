@@ -49,7 +49,7 @@ GLOSSARY = {
     "release": "what is published at one tick: a number with noise, and an estimate with a band",
     "estimate": "the best guess of the true number that can be made from what was published; it costs no more privacy",
     "model": "how likely each next state is, given the present ones; it was fitted or declared",
-    "adversary": "somebody who tries to find out a present state, and what they are assumed to know",
+    "adversary": "an attacker who tries to find out a present state, and what they are assumed to know",
     "epsilon": "how much is revealed at most: the odds between two possibilities change by at most a factor of "
     "e^epsilon. 0.1 is a change of 11 %, 1 a factor of 2.7",
     "present": "what everything published so far reveals about the state that a sequence is in now",
@@ -260,7 +260,7 @@ def _label_axis(
 
 
 def _long_run_mean(plan: Plan, released: Sequence[series.ReleaseRecord]) -> list[tuple[int, float]]:
-    """What the model expects without any release, from the first tick to the last; none where it cannot be computed."""
+    """What the model expects without any release, from the first tick to the last; none if it cannot be computed."""
     try:
         usual = moments(plan.model, plan.query, ages=plan.ages).usual[1][:, 0].tolist()
     except CsdpError:

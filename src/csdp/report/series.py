@@ -298,7 +298,7 @@ def release_records(releases: Iterable[Release]) -> list[ReleaseRecord]:
 def first_answers(plan: Plan, panel: Panel) -> Floats:
     """Compute the first output of the query at every tick, before aging and noise: as private as the readings.
 
-    NaN where it is not known.
+    NaN if it is not known.
     """
     return true_answers(plan, panel)[:, 0]
 
@@ -318,7 +318,7 @@ def truth_records(plan: Plan, panel: Panel, readings: Readings | None = None) ->
 
 
 def _answers_as_read(plan: Plan, readings: Readings) -> Floats | None:
-    """The first output at every tick, of the readings themselves; None where the query is not one of values."""
+    """The first output at every tick, of the readings themselves; None if the query is not one of values."""
     query, table = plan.query, plan.model.value_table
     if not isinstance(query, FoldTable) or query.weights is None:
         return None
@@ -424,7 +424,7 @@ def label_times(
 
     Args:
         ticks: The ticks, in order.
-        times: Their times: whole numbers, or timestamps (in UTC where a zone is given).
+        times: Their times: whole numbers, or timestamps (in UTC if a zone is given).
         timezone: The zone in which a reader looks at the clock.
 
     >>> import numpy as np

@@ -39,7 +39,7 @@ class ServedDataset:
 
     def __init__(self, spec: StreamSpec, settings: Settings, *, budgets: Sequence[float] = ()) -> None:
         self.spec = spec
-        self.budgets = tuple(budgets)  #: to choose from while it runs, see `change_terms`; none where limits are fixed
+        self.budgets = tuple(budgets)  #: to choose from while it runs, see `change_terms`; none if limits are fixed
         self.name = spec.dataset
         if "/" in self.name:
             raise spec.error("dataset", f"{self.name!r} given; a dataset that is served has no '/' in its name")
@@ -185,7 +185,7 @@ class ServedDataset:
         }
 
     def _describe_estimate(self) -> dict[str, Any] | None:
-        """What the estimates are about and worth; None where there are none."""
+        """What the estimates are about and worth; None if there are none."""
         estimator = self._publisher.estimates.estimator
         if estimator is None:
             return None

@@ -68,7 +68,7 @@ class Feed:
     def _wake_from_thread(self, _: Release | Skipped) -> None:
         """Called in the thread that publishes, once the ledger has recorded the outcome.
 
-        Whoever has to read it already is not woken again: `follow` clears the event before it reads.
+        A loop that has to read it already is not woken again: `follow` clears the event before it reads.
         """
         if self.listeners and not self._wake.is_set():
             with suppress(RuntimeError):  # the loop is closed: the service stops
@@ -97,7 +97,7 @@ class Feed:
     async def _update(self) -> None:
         """Read what the ledger has recorded since the last time, and wake all listeners if there are news.
 
-        Also where a part of it fails: what was read before is there for them.
+        Also if a part of it fails: what was read before is there for them.
         """
         async with self._reading:
             before = (self._end, self._status_number)

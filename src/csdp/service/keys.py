@@ -24,7 +24,7 @@ ROLES: Final[tuple[str, ...]] = get_args(Role)
 ALL: Final = "*"
 VERSION: Final = "csdp/keys/1"
 _FORM = re.compile(r"csdp_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
-#: Compared with where no key has the id, so that the comparison takes the same time.
+#: Compared with if no key has the id, so that the comparison takes the same time.
 _NO_DIGEST = hashlib.sha256(b"").hexdigest()
 LABEL_LIMIT: Final = 100
 

@@ -53,7 +53,7 @@ class _Body:
     """The body of a request that waits for its turn, and what came of it.
 
     Args:
-        box: holds the body; it is taken out, or emptied by whoever no longer waits.
+        box: holds the body; it is taken out, or emptied when the request no longer waits.
         many: one message per line; else one message, which is refused with a problem if it cannot be used.
         settings: the limits of a body.
     """
@@ -68,7 +68,7 @@ class _Body:
     future: Future[dict[str, Any]] = field(default_factory=Future)
 
     def split(self) -> list[bytes]:
-        """The messages; none where nobody waits any more, or with a problem."""
+        """The messages; none if nobody waits any more, or with a problem."""
         if not self.box or not self.future.set_running_or_notify_cancel():
             return []
         body = self.box.pop()
@@ -80,7 +80,7 @@ class _Body:
             return []
 
     def answer(self) -> None:
-        """Tell who waits."""
+        """Answer the request that waits."""
         if self.future.running() and self.problem is not None:
             self.future.set_exception(self.problem)
         elif self.future.running():
@@ -218,7 +218,7 @@ class PublisherThread:
                 self.runner.stop = threading.Event()  # the source is over, but readings still come over HTTP
 
     def _log_drift(self, _: Alarm) -> None:
-        """Tell the operator's log only: an alarm comes from private readings."""
+        """Warn in the operator's log only: an alarm comes from private readings."""
         log.warning("%s: the readings no longer follow the chain. This is private", self._spec.dataset)
 
     # ---- any thread ------------------------------------------------------------------------------------------------
@@ -234,13 +234,13 @@ class PublisherThread:
         return body.future
 
     def _let_go(self, turn: Future[None]) -> None:
-        """Where there will be no more turns, nobody waits for one."""
+        """Cancel what waits if there will be no more turns."""
         while turn.cancelled() and self._waiting:
             self._waiting.popleft().future.cancel()
 
     @property
     def trouble(self) -> str:
-        """Why publishing waits; empty where it does not."""
+        """Why publishing waits; empty if it does not."""
         since = self._busy_since
         if not self._trouble and since is not None and time.monotonic() > since + _STUCK:
             return f"one publication takes more than {_STUCK:g} seconds: the ledger or the sink does not answer"

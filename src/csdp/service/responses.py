@@ -156,7 +156,7 @@ class Health(Record):
 
 
 class Limits(Record):
-    """The limits of a dataset, null where there is none."""
+    """The limits of a dataset, null if there is none."""
 
     budget: Limit
     event_limit: Limit
@@ -221,9 +221,9 @@ class DatasetInfo(Record):
     model: ModelVerdict
     guarantee: dict[str, Any] = Field(description="What is promised, in words and numbers")
     not_protected: list[str] = Field(description="What the model takes as known, so that nothing is promised about it")
-    estimate: EstimateInfo | None = Field(description="The estimates; null where none can be made")
+    estimate: EstimateInfo | None = Field(description="The estimates; null if none can be made")
     frontier: FrontierInfo | None = Field(description="What other settings would give; null if the plan has none")
-    budgets: list[float] = Field(description="Budgets to choose from while it runs; empty where the limits are fixed")
+    budgets: list[float] = Field(description="Budgets to choose from while it runs; empty if the limits are fixed")
 
 
 #: The counts of an answer to messages; `reasons` comes beside them.
@@ -254,7 +254,7 @@ class ReleaseInfo(Record):
     values: list[float] = Field(description="The noisy answer")
     estimate: list[float] = Field(description="The estimate from this release and those before it")
     standard_error: list[float]
-    low: list[float] = Field(description="The band around the estimate; empty where there is none")
+    low: list[float] = Field(description="The band around the estimate; empty if there is none")
     high: list[float]
     level: float | None = Field(description="Share of the truths that the band is to hold")
     about: Literal["now", "then"] = Field(description="The answer at present, or at the time of the readings")
@@ -262,7 +262,7 @@ class ReleaseInfo(Record):
     stale: int = Field(description="How many ticks older than planned the oldest reading was")
     epsilon_s: Number = Field(description="Leakage of the present after this release, if the model holds")
     model: ModelStatus | None = Field(description="Verdict of the data on the model; null in ledgers before 0.3")
-    usual: list[float] = Field(description="The best that could be said without any release; empty where not known")
+    usual: list[float] = Field(description="The best that could be said without any release; empty if not known")
     count: int | None = Field(default=None, description="Sequences that were read, where readings are published")
 
 
@@ -272,7 +272,7 @@ class Age(Record):
     sequence: str
     planned: int
     age: int | None = Field(
-        description="In ticks; null where there is no reading, or no process publishes at the moment"
+        description="In ticks; null if there is no reading, or no process publishes at the moment"
     )
 
 
@@ -288,11 +288,11 @@ class AgeSummary(Record):
 class OutlookInfo(Record):
     """What the limits allow from now on."""
 
-    tick: int | None = Field(description="The first tick that may be published; null where none may")
+    tick: int | None = Field(description="The first tick that may be published; null if none may")
     ticks: int | None = Field(description="How many in a row from there on; null without end")
     rests: int = Field(description="Ticks before it that would be refused")
     more: bool = Field(description="So many were looked at, and there may be more")
-    limited_by: str = Field(description="The limit that refuses the next tick, or ends them; empty where none does")
+    limited_by: str = Field(description="The limit that refuses the next tick, or ends them; empty if none does")
     words: str
 
 
@@ -402,7 +402,7 @@ _SNAPSHOT = {
     "required": ["time", "values"],
     "properties": {
         "time": {
-            "description": "A number, or an ISO timestamp (UTC where it names no zone)",
+            "description": "A number, or an ISO timestamp (UTC if it names no zone)",
             "oneOf": [
                 {"type": "number", "minimum": -(2**53), "maximum": 2**53},
                 {"type": "string", "examples": ["2024-05-01T12:00:07Z"]},

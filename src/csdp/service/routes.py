@@ -87,7 +87,7 @@ def _read_route(
 
 @_route("GET", "/health", "service", "Whether the service works", responses.Health)
 async def health(service: Shared) -> Response:
-    """For load balancers: no key, no names. `degraded` where a dataset waits for its ledger, its source or its sink, or
+    """For load balancers: no key, no names. `degraded` if a dataset waits for its ledger, its source or its sink, or
     where no process publishes it, also if that is another process than the one that answers.
     """
     waits = any(dataset.trouble for dataset in service.datasets.values())
@@ -234,7 +234,7 @@ async def events(
 ) -> Response:
     """Events as the ledger records them; their `id` is the number of the entry. A connection that was cut goes on with
     `Last-Event-ID`; one beyond the newest entry is answered with `reset`, and events go on from there. A comment comes
-    every 15 seconds where nothing else does.
+    every 15 seconds if nothing else does.
     """
     if service.listening >= service.settings.max_listeners:
         raise busy_problem("too many clients listen already; ask for /releases in between", seconds=30)

@@ -60,8 +60,8 @@ Message = Reading | Snapshot | Bad
 
 
 def keep_message(message: Message) -> Message:
-    """The same message with values that nobody changes while it waits: a source may fill one array again and again,
-    and its newer values would pass for those of an earlier time.
+    """The same message with values that stay as they are while it waits: a source may fill one array again, and its
+    newer values would pass for those of an earlier time.
     """
     if not isinstance(message, Snapshot):
         return message
@@ -139,7 +139,7 @@ def _decode_reading(time: Time, content: dict[str, Any], sequence: str | None) -
 
 
 def to_number(value: object, labels: Sequence[str] | None = None) -> float | None:
-    """A value as a number; NaN for an announced gap (null); None where it is not a finite number.
+    """A value as a number; NaN for an announced gap (null); None if it is not a finite number.
 
     `labels`: texts that readings may be; such a reading becomes the index of its label.
 
@@ -160,7 +160,7 @@ def to_number(value: object, labels: Sequence[str] | None = None) -> float | Non
 
 
 def to_numbers(values: Sequence[object], labels: Sequence[str] | None = None) -> tuple[npt.NDArray[np.float64], int]:
-    """Many values as numbers, NaN where there is none, and how many are bad (announced gaps are not).
+    """Many values as numbers, NaN if there is none, and how many are bad (announced gaps are not).
 
     >>> to_numbers([1, None, "x", float("inf")])
     (array([ 1., nan, nan, nan]), 2)

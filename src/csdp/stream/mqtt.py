@@ -218,7 +218,7 @@ class MqttSink:
         return True
 
     def newest(self) -> int | None:
-        """None: a broker does not tell who has read what."""
+        """None: a broker does not know who has read what."""
         return None
 
     def close(self) -> None:

@@ -46,7 +46,7 @@ log = logging.getLogger("csdp.stream")
 #: The states of a tick, and what the publisher takes of it.
 Taken = tuple[npt.NDArray[np.int16], npt.NDArray[Any]]
 
-#: Names that a message lists, and messages with unknown names that the operator is told of.
+#: Names that a message lists, and messages with unknown names that are reported to the operator.
 _LISTED = 8
 #: Outcomes that `Runner.recent` holds.
 RECENT = 100
@@ -68,7 +68,7 @@ class Runner:
             ones, which stand for the chain's sequences in order. A snapshot that is a list has this order.
         discretiser: turns readings into states, matched by its names; by default the state whose declared value is
             nearest.
-        sink: where outputs go; None where they are read from the ledger.
+        sink: where outputs go; None if they are read from the ledger.
         state_file: keep the readings that later releases need on disk (mode 0600), to go on at once after a restart.
         missing_up_to: go on after this tick although the ledger lacks charges of ticks up to it. Without it, a ledger
             that is older than what the sink or the state file has seen is refused with LedgerConflictError.
@@ -136,7 +136,7 @@ class Runner:
             reach=self._reach,
         )
         self._fates: Counter[Fate] = Counter()
-        self._unknown: list[str] = []  # words on unknown names that the operator was told
+        self._unknown: list[str] = []  # words on unknown names that were reported
         self._published = self._skipped = self._past = 0
         self._last: Release | None = None
         self._reason = ""
@@ -235,7 +235,7 @@ class Runner:
         return "accepted" if self._charged is None or tick > self._charged else "recorded"
 
     def describe_unknown(self, message: Message) -> str:
-        """Words for the names in a snapshot that no sequence has, beside names of sequences; empty where all are known.
+        """Words for the names in a snapshot that no sequence has, beside names of sequences; empty if all are known.
 
         Names alone: where not one of them is known, they may be something else than names.
         """
@@ -310,7 +310,7 @@ class Runner:
         """Publish every closed tick that was not yet dealt with, in order, and deliver it.
 
         After an error (a busy ledger, a sink that failed) call it again: it goes on where it stopped, and a tick that
-        was published is delivered from the ledger. Where the dataset is published under other terms by now, ticks pass
+        was published is delivered from the ledger. If the dataset is published under other terms by now, ticks pass
         without output, and LedgerTermsError says so.
         """
         with self._lock:
@@ -332,7 +332,7 @@ class Runner:
             return outcomes
 
     def _next_ticks(self, last: int) -> list[int]:
-        """The ticks that are published together: one, or where nothing is delivered those with readings in a row.
+        """The ticks that are published together: one, or if nothing is delivered those with readings in a row.
 
         A sink gets each output before the next one is published. A function of the user may fail, and must not take
         other ticks along.
@@ -342,7 +342,7 @@ class Runner:
         return [first, *takewhile(self._open.__contains__, range(first + 1, first + most))]
 
     def _settle_together(self, taken: Mapping[int, Taken], settled: list[Release | Skipped]) -> bool:
-        """Publish some ticks, deliver them, and be done with them; False where stopped."""
+        """Publish some ticks, deliver them, and be done with them; False if stopped."""
         outcomes, delivery = self._publish({tick: snapshot for tick, (_, snapshot) in taken.items()}), self._delivery
         for tick, outcome in outcomes.items():
             if delivery is not None and isinstance(outcome, Release) and not delivery.deliver(outcome, self.stop):
@@ -353,7 +353,7 @@ class Runner:
         return True
 
     def _take(self, tick: int) -> Taken:
-        """The states of a tick, and what the publisher takes of it: these, or where it publishes them the readings."""
+        """The states of a tick, and what the publisher takes of it: these, or if it publishes them the readings."""
         stored = self._open.readings(tick)
         readings = np.full(len(self.names), np.nan) if stored is None else stored
         states = np.full(len(self.names), -1) if stored is None else self._states.states_of(readings)
@@ -361,7 +361,7 @@ class Runner:
         return states, states if self.publisher.plan.query.of_states else readings.copy()
 
     def recover(self) -> bool:
-        """Deliver what was published before this runner began and may not have arrived; False where stopped."""
+        """Deliver what was published before this runner began and may not have arrived; False if stopped."""
         if self._delivery is None:
             return True
         with self._lock:

@@ -30,10 +30,10 @@ class Sink(Protocol):
     """Takes published outputs, in order."""
 
     def deliver(self, output: dict[str, Any], stop: threading.Event) -> bool:
-        """Hand over one output, waiting as long as it takes; False where `stop` was set before it was taken."""
+        """Hand over one output, waiting as long as it takes; False if `stop` was set before it was taken."""
 
     def newest(self) -> int | None:
-        """The newest tick that surely arrived, or None where this sink cannot know."""
+        """The newest tick that surely arrived, or None if this sink cannot know."""
 
     def close(self) -> None:
         """Close what is open; calling twice is fine."""
@@ -76,7 +76,7 @@ class LineSink:
         return True
 
     def newest(self) -> int | None:
-        """None: a stream does not tell what was read from it."""
+        """None: a stream does not know what was read from it."""
         return None
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class FileSink:
     """One line of JSON for each output at the end of a file, durable when `deliver` returns.
 
     A line that a crash cut off is removed; its output comes again. A tick that the file holds is not written twice,
-    also where another process has written it: one that took over while this one hung.
+    also if another process has written it: one that took over while this one hung.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -157,7 +157,7 @@ class FileSink:
 class Delivery:
     """Delivers the outputs of a dataset to a sink, in order; first those that an earlier process may have left.
 
-    An output is delivered before the next one is published, so a sink that cannot tell what it has can lack only the
+    An output is delivered before the next one is published, so a sink that does not know what it has can lack only the
     newest one; that one is delivered again.
     """
 
@@ -168,7 +168,7 @@ class Delivery:
         self._recovered = False
 
     def deliver(self, release: Release, stop: threading.Event) -> bool:
-        """Hand over one output; False where `stop` was set before the sink took it."""
+        """Hand over one output; False if `stop` was set before the sink took it."""
         output = {
             "dataset": self._dataset,
             "query": self._query,
@@ -178,7 +178,7 @@ class Delivery:
         return self._sink.deliver(output, stop)
 
     def recover(self, stop: threading.Event) -> bool:
-        """Deliver, once, what was published before and may not have arrived; False where `stop` was set."""
+        """Deliver, once, what was published before and may not have arrived; False if `stop` was set."""
         if not self._recovered:
             for published in self._find_undelivered():
                 if not self.deliver(Release.of(published), stop):

@@ -41,7 +41,7 @@ class Emit(Protocol):
     """Hands a message to the runner."""
 
     def __call__(self, message: Message, done: Callable[[], None] | None = None) -> bool:
-        """Wait for a place in the queue; False where the stream is being stopped. `done` is called once accepted."""
+        """Wait for a place in the queue; False if the stream is being stopped. `done` is called once accepted."""
 
 
 class Source(Protocol):
@@ -51,7 +51,7 @@ class Source(Protocol):
         """Emit every message; return at the end of the input, or soon after `stop` is set."""
 
     def state(self) -> str:
-        """A few words for the status line; empty where all is well."""
+        """A few words for the status line; empty if all is well."""
 
 
 class LineSplitter:

@@ -196,7 +196,7 @@ class Timekeeper:
 
 
 class OpenTicks:
-    """For every open tick the newest reading of each sequence; NaN where there is none yet."""
+    """For every open tick the newest reading of each sequence; NaN if there is none yet."""
 
     def __init__(self, sequences: int) -> None:
         self._sequences = sequences
@@ -226,7 +226,7 @@ class OpenTicks:
         return min(self._ticks, default=None)
 
     def readings(self, tick: int) -> Floats | None:
-        """The readings of a tick, NaN where missing; None where there is not one."""
+        """The readings of a tick, NaN if missing; None if there is not one."""
         return self._ticks[tick][1] if tick in self._ticks else None
 
     def drop(self, tick: int) -> None:
@@ -301,7 +301,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, *, identity: str) -> Non
 
 
 def load_checkpoint(path: Path, *, identity: str) -> Checkpoint | None:
-    """Read a state file; None where there is none yet. One of another plan or grid is refused."""
+    """Read a state file; None if there is none yet. One of another plan or grid is refused."""
     try:
         with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             content = {name: file[name] for name in file.files}
@@ -334,7 +334,7 @@ def check_newest_ledger(
 
     Args:
         charged: the newest tick that the ledger has charged.
-        seen: the newest published tick that each other place knows of, by what the place is; None where it cannot know.
+        seen: the newest published tick that each other place knows of, by what the place is; None if it cannot know.
         dataset: name of the dataset.
         missing_up_to: the tick up to which the operator accepts that charges are missing.
     """
@@ -345,6 +345,6 @@ def check_newest_ledger(
             raise LedgerConflictError(
                 f"{place} of dataset {dataset!r} knows of tick {tick}, but the ledger {has}: an older copy of it was "
                 f"restored, or a new one begun, which does not count what was published since. Restore the newest "
-                f"copy. Or, once what those ticks told has faded (their charges stay missing), go on after them with "
+                f"copy. Or, once what those ticks revealed has faded (their charges stay missing), go on after them: "
                 f"missing_up_to = {tick} in the specification"
             )

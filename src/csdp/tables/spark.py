@@ -139,7 +139,7 @@ exec "{java}" "$@"
 
 
 def java_environment(folder: Path) -> dict[str, str]:
-    """Environment variables with which Spark finds a Java: none where the system has one, else a home in `folder`."""
+    """Environment variables with which Spark finds a Java: none if the system has one, else a home in `folder`."""
     if shutil.which("java") or Path(os.environ.get("JAVA_HOME", "none"), "bin", "java").exists():
         return {}
     try:

@@ -570,7 +570,7 @@ class Table:
 
 
 def _numbers(groups: Any, name: str) -> Floats:
-    """A column of whole numbers; 0 where nothing was added up."""
+    """A column of whole numbers; 0 if nothing was added up."""
     import pyarrow.compute as pc
 
     return np.asarray(pc.fill_null(groups.column(name).cast("float64"), 0.0).to_numpy())

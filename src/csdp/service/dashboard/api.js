@@ -69,7 +69,7 @@ export class Service {
   }
 
   /**
-   * Events for ever, over lost connections: on.event(kind, data, id), on.state("live" | "waiting").
+   * Events until it is stopped, over lost connections: on.event(kind, data, id), on.state("live" | "waiting").
    * Ends when the signal does, or with a Problem that waiting does not heal.
    */
   async listen(dataset, { signal, after, on }) {

@@ -42,7 +42,7 @@ export class BudgetChoice {
     show("budget-raise", chosen > inUse);
     const heading = chosen === inUse ? "In use" : chosen > inUse ? "Larger than the limit in use" : "Smaller";
     say("budget-words", `${heading}: ${means}.${chosen > inUse
-      ? " What was published still counts; the ledger records for ever that the limit was raised." : ""}`);
+      ? " What was published still counts; the ledger keeps the record that the limit was raised." : ""}`);
   }
 
   async #ask(more) {

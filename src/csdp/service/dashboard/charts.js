@@ -17,7 +17,7 @@ export class Chart {
     }).observe(container);
   }
 
-  /** `label` is what a screen reader says; `words` replaces the drawing where there is nothing to draw. */
+  /** `label` is what a screen reader says; `words` replaces the drawing if there is nothing to draw. */
   show({ label = "", draw = null, words = null }) {
     this.#draw = { label, draw, words };
     this.#later();

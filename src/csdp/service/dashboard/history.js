@@ -5,7 +5,7 @@ const KEEP = 1000;
 export class History {
   #releases = new Map();
 
-  /** True where the tick is new. */
+  /** True if the tick is new. */
   add(release) {
     const known = this.#releases.has(release.tick);
     this.#releases.set(release.tick, release);

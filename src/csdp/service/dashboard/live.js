@@ -95,7 +95,7 @@ export class LiveView {
     show("replay", true);
   }
 
-  /** Keep a release; true where it is new. */
+  /** Keep a release; true if it is new. */
   #keep(release) {
     const time = this.#calendar === null ? release.time : this.#calendar(release.tick);
     return this.#history.add({ ...release, time });

@@ -15,7 +15,7 @@ export function described(release, place) {
   return `${said.join(", ")}, leakage ${withChance(leakage(release.epsilon_s))}.`;
 }
 
-/** The ends of the band; ± 2 standard errors where none was recorded, nothing where the error is not known. */
+/** The ends of the band; ± 2 standard errors where none was recorded, nothing if the error is not known. */
 function band(release, place) {
   if (release.low.length > 0) return [release.low[place], release.high[place]];
   if (release.standard_error.length === 0) return [];
@@ -23,7 +23,7 @@ function band(release, place) {
   return [release.estimate[place] - half, release.estimate[place] + half];
 }
 
-/** The band in words, after the estimate; nothing where there is none. */
+/** The band in words, after the estimate; nothing if there is none. */
 export function bandText(release, place) {
   const [low, high] = band(release, place);
   return low === undefined ? "" : ` (${near(low, 3)} to ${near(high, 3)})`;
