@@ -37,7 +37,7 @@ def test_the_gate_does_what_was_foretold(tmp_path, moves, limits, gaps):
         said, outcomes, known, continued = {}, {}, None, 0
         for tick in range(1, 26):
             charged = publisher.ledger.summary("ward").newest_tick
-            outlook = said[tick] = look_ahead(publisher.standing, tick - 1)
+            outlook = said[tick] = look_ahead(publisher, tick - 1)
             again = None if known is None else known[1].continued(known[0], charged, tick - 1)
             if again is not None:  # as it would be computed
                 continued += 1
@@ -65,7 +65,7 @@ def test_after_a_lower_limit_publishing_rests_and_resumes(tmp_path):
         for tick in range(20):
             publisher.push([0], time=tick)
         lower = publisher.change_plan(plan_of(0.3, 0.05), from_tick=20, budget=0.1)
-        outlook = look_ahead(lower.standing, 19)
+        outlook = look_ahead(lower, 19)
         assert outlook.rests > 0
         assert outlook.limited_by == "budget"
         assert f"resumes at step {outlook.tick}" in outlook.words

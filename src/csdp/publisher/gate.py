@@ -179,7 +179,7 @@ def in_turn(method: Callable[Concatenate[Any, Arguments], Result]) -> Callable[C
     return wait
 
 
-class Publisher:
+class Publisher(Standing):
     """Publishes one dataset under one plan, never above its limits.
 
     The limits that bind are those on record at the moment of each release: if another process (or another publisher
@@ -241,13 +241,11 @@ class Publisher:
         check_estimator(plan, estimator)
         if on_refusal not in {"raise", "skip"}:
             raise InputError(f"on_refusal: {on_refusal!r} given; 'raise' or 'skip'")
-        self.plan = plan
-        self.dataset = dataset
         grid = TickGrid(time_step, time_origin)
         self.tick_times = TickTimes(times, grid, WallClock() if wall is None else wall)
         self.tick_times.check_plan(plan)
         limits = check_limits(PrivacyLimits(budget, event_limit, lifetime_limit))
-        self.accountant = Accountant(plan)
+        accountant = Accountant(plan)
         self.charged = 0  #: ticks that this publisher itself has charged
         self.recorded = 0  #: ticks that were recorded before, whose numbers it has returned as they are
         self._on_refusal = on_refusal
@@ -258,7 +256,7 @@ class Publisher:
         self._randomness = Randomness.secure() if unsafe_seed is None else Randomness.unsafe_seed(unsafe_seed)
         self._owns_ledger = not isinstance(ledger, Ledger)
         self.ledger = ledger if isinstance(ledger, Ledger) else Ledger.open(ledger)
-        first = DatasetAccount(dataset, grid=grid, accountant=self.accountant, fits=private_fits(plan.chain))
+        first = DatasetAccount(dataset, grid=grid, accountant=accountant, fits=private_fits(plan.chain))
         try:
             try:
                 self.ledger.register(dataset, self._terms(first, limits))
@@ -266,11 +264,11 @@ class Publisher:
                 check_history(self.ledger, dataset)  # says more if an earlier version recorded the plan
                 raise
             self.estimates = ReleaseEstimates(plan, dataset=dataset, ledger=self.ledger, estimator=estimator)
-            self.account = recorded_account(self.ledger, dataset, accountant=self.accountant, grid=grid)
+            account = recorded_account(self.ledger, dataset, accountant=accountant, grid=grid)
         except BaseException:
             self.close()
             raise
-        self.standing = Standing(self.ledger, dataset, account=self.account, times=self.tick_times.kind)
+        super().__init__(self.ledger, dataset, account=account, times=self.tick_times.kind)
         self._rule = ReleaseRule(self.account, self.tick_times.kind)
 
     def _terms(self, account: DatasetAccount, limits: PrivacyLimits) -> Terms:
@@ -285,16 +283,6 @@ class Publisher:
             guarantee=describe_guarantee(account, [self.tick_times.kind]),
             fit_cost=plan.model.fit_cost,
         )
-
-    @property
-    def limits(self) -> dict[str, float | None]:
-        """The limits that bind now, from the ledger."""
-        return self.standing.limits
-
-    @property
-    def grid(self) -> TickGrid:
-        """Time from one tick to the next, and where tick 0 begins."""
-        return self.tick_times.grid
 
     @property
     def unsafe(self) -> bool:
@@ -514,26 +502,9 @@ class Publisher:
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
-    def remaining(self, *, time: int | None = None) -> dict[str, float]:
-        """What is left of every limit, at the newest published tick or at a later one."""
-        return self.standing.remaining(time=time)
-
     def information_ages(self) -> tuple[int | None, list[int | None]]:
         """The newest tick taken in, and how old the reading of each sequence is that its release rests on."""
         return self._observed, fran.information_ages(self._fran)
-
-    def summary(self, *, time: int | None = None) -> dict[str, Any]:
-        """What was published, refused and lost, and the guarantees, at the newest charged tick or a later one."""
-        return self.standing.summary(time=time)
-
-    def guarantee(self) -> dict[str, Any]:
-        """The guarantees of this plan in words and numbers, as recorded in the ledger."""
-        return self.standing.guarantee()
-
-    @property
-    def fit_epsilon(self) -> float:
-        """Plain epsilon-DP that private fits, of this plan's chain and of earlier ones, have spent on one record."""
-        return self.standing.fit_epsilon
 
     def change_plan(
         self,

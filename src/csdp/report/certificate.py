@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from csdp.bounds.result import Leakage
     from csdp.ledger import Ledger
     from csdp.plan import Plan
-    from csdp.publisher import Publisher, Skipped, Standing
+    from csdp.publisher import Skipped, Standing
 
 SCHEMA = "csdp/certificate/1"
 #: Newest releases whose estimates say what the releases of a dataset are worth.
@@ -124,7 +124,7 @@ def _earlier_version(version: object) -> tuple[str, ...]:
     )
 
 
-def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequence[Skipped] = ()) -> Certificate:
+def certify(publisher: Standing, ledger: Ledger, *, skipped: Sequence[Skipped] = ()) -> Certificate:
     """Make the certificate of a publisher's dataset as its ledger stands now."""
     from csdp.publisher.tick_times import AGE_WORDS
 
@@ -175,7 +175,7 @@ def certify(publisher: Publisher | Standing, ledger: Ledger, *, skipped: Sequenc
 
 
 def _make_promises(
-    publisher: Publisher | Standing, spent: Mapping[str, Any], state: State | None, *, changed: bool
+    publisher: Standing, spent: Mapping[str, Any], state: State | None, *, changed: bool
 ) -> tuple[Promise, ...]:
     """The four guarantees, from what is spent so far; `changed`: whether the plan of the dataset was changed."""
     plan, accountant = publisher.plan, publisher.accountant
@@ -262,9 +262,7 @@ def _worth(ledger: Ledger, dataset: str, plan: Plan) -> dict[str, Any] | None:
     }
 
 
-def _ceiling(
-    publisher: Publisher | Standing, state: State | None, budget: float | None, *, changed: bool
-) -> float | None:
+def _ceiling(publisher: Standing, state: State | None, budget: float | None, *, changed: bool) -> float | None:
     """The largest leakage of the present at any moment from now on; None if none is proven.
 
     A budget that was lowered does not take back what was published before: that may still rise above it.

@@ -22,7 +22,7 @@ from csdp.json_text import json_text
 from csdp.ledger import Charge, Ledger
 from csdp.panel import Panel, Readings
 from csdp.plan import ALGORITHM, Plan
-from csdp.publisher import Publisher, Release, Skipped, Standing
+from csdp.publisher import Release, Skipped, Standing
 from csdp.publisher.sources import true_answers
 from csdp.query_table import FoldTable
 from csdp.scratch import replace_file
@@ -331,9 +331,7 @@ def _answers_as_read(plan: Plan, readings: Readings) -> Floats | None:
     return answers
 
 
-def leakage_records(
-    publisher: Publisher | Standing, ledger: Ledger, *, until: int | None = None
-) -> list[LeakageRecord]:
+def leakage_records(publisher: Standing, ledger: Ledger, *, until: int | None = None) -> list[LeakageRecord]:
     """Compute the leakage of the present at every tick since the first charge, also ticks without a release.
 
     The charges of the current plan are replayed from the ledger. Published values are not needed: the leakage depends

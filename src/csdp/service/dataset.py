@@ -262,7 +262,7 @@ class ServedDataset:
             return self._figures[2]
 
     def _compute_figures(self, tick: int | None) -> dict[str, Any]:
-        summary = self._publisher.standing.status(since=tick)
+        summary = self._publisher.status(since=tick)
         return {
             **{name: summary[name] for name in ("model", "newest_tick", "published", "refused", "lost", "present")},
             "budget": summary["limits"]["budget"],
@@ -277,7 +277,7 @@ class ServedDataset:
             terms, known, outlook = (self.plan.digest, figures["limits"]), self._outlook, None
             if known is not None and known[0] == terms and not self.plan.stale_limit:
                 outlook = known[2].continued(known[1], charged, tick)
-            outlook = look_ahead(self._publisher.standing, tick) if outlook is None else outlook
+            outlook = look_ahead(self._publisher, tick) if outlook is None else outlook
             self._outlook = (terms, charged, outlook)
         return {**vars(outlook), "words": outlook.words}
 
