@@ -114,8 +114,7 @@ class EnvironmentKernels:
         """Backward kernels of every block: that of a phase of the clock, or those of the environments it may have."""
         if self.model.kind == "clock":
             return [[self.model.backward_kernel(phase=phase)] for phase in range(self.model.period)]
-        each = [chain.backward_kernel() for chain in self.model.environments]
-        return [[each[e] for e in self.model.environment_numbers(phase)] for phase in range(self.model.phases)]
+        return [[chain.backward_kernel() for chain in self.model.environments]]
 
     @cached_property
     def _relative(self) -> float:

@@ -86,10 +86,10 @@ def longest_paths(model: Model) -> int:
 
 def list_paths(chain: EnvironmentChain, steps: int, phase: int | None = None) -> list[tuple[int, ...]]:
     """All paths of environments over some steps, the present first; those of a clock if its phase is given."""
-    refuse_many_paths(chain.regimes if phase is not None else len(chain.environments), steps)
-    return list(
-        itertools.product(*(chain.environment_numbers(None if phase is None else phase - n) for n in range(steps)))
-    )
+    if phase is not None:
+        return [tuple(chain.environment_at(phase - n) for n in range(steps))]
+    refuse_many_paths(len(chain.environments), steps)
+    return list(itertools.product(range(len(chain.environments)), repeat=steps))
 
 
 def refuse_many_paths(count: int, steps: int) -> None:

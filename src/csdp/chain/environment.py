@@ -121,11 +121,10 @@ class EnvironmentChain(Model):
             raise InputError(f"{what}: the environment of this chain is {self.kind}, not by a clock; it has no phases")
         return self.cycle
 
-    def environment_numbers(self, phase: int | None = None) -> tuple[int, ...]:
-        """Numbers of the members that may hold at a tick: that of a phase of the clock, or all of them."""
-        if phase is None or self.cycle is None:
-            return tuple(range(len(self.environments)))
-        return (self.cycle[phase % len(self.cycle)],)
+    def environment_at(self, tick: int) -> int:
+        """Number of the member under which the step that leads to a tick happens, by the clock."""
+        cycle = self._clock("environment_at")
+        return cycle[tick % len(cycle)]
 
     def at_phase(self, phase: int | None) -> CoupledChain:
         """The chain of the step that leads to a tick of this phase (back from it, for backward members)."""
@@ -161,16 +160,6 @@ class EnvironmentChain(Model):
         known = EnvironmentChain.__new__(EnvironmentChain)
         known._make(self.environments, None, None, given=True)
         return known.carrying(fit_cost=self.fit_cost, evidence=self.derived_evidence)
-
-    @property
-    def unclocked(self) -> EnvironmentChain:
-        """Itself."""
-        return self
-
-    @property
-    def regimes(self) -> int:
-        """Environments that may hold at one tick."""
-        return len(self.environment_numbers(0))
 
     # ---- law ---------------------------------------------------------------------------------------------------
 

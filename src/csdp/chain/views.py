@@ -61,24 +61,16 @@ def has_long_run(model: Model) -> bool:
     return not isinstance(model, EnvironmentChain) or model.kind != "given"
 
 
-def long_run_views(model: Model, phase: int | None = None) -> list[tuple[View, slice]]:
-    """Views whose average over ticks is the long run, each with its copies that count; of one phase if it is given.
-
-    The model itself, each phase of its clock, or (environment, snapshot) of a hidden environment, whose copies at a
-    phase of a clock beside it are those of its regimes then.
-    """
+def long_run_views(model: Model) -> list[View]:
+    """Views whose average is the long run: the model, each phase of its clock, or its joint law if hidden."""
     if not isinstance(model, EnvironmentChain):
-        return [(model, slice(None))]
+        return [model]
     if not has_long_run(model):
         raise InputError(
             "an environment that is given has no law, so there is no long run: ask the chain with its clock or hidden "
             "environment"
         )
-    if model.kind == "hidden":
-        regimes = slice(None) if phase is None else slice(phase * model.regimes, (phase + 1) * model.regimes)
-        return [(JointView(model.unclocked), regimes)]
-    phases = range(model.period) if phase is None else (phase,)
-    return [(ClockView(model, h), slice(None)) for h in phases]
+    return [JointView(model)] if model.kind == "hidden" else [ClockView(model, h) for h in range(model.period)]
 
 
 class _EnvironmentView:
@@ -130,8 +122,8 @@ class ClockView(_EnvironmentView):
 class PathView(_EnvironmentView):
     """A chain whose environments are given, the present first: `path[a]` is the environment of the tick of age a.
 
-    The law of the oldest snapshot (of the present one, for backward members) is evenly spread, which says nothing where
-    any law may hold, and nothing of backward members to an adversary who knows the present.
+    The law of the oldest snapshot (of the present one, for backward members) is evenly spread, which assumes
+    nothing if any law may hold, or of backward members if the adversary knows the present.
     """
 
     def __init__(self, chain: EnvironmentChain, path: Sequence[int]) -> None:

@@ -7,7 +7,7 @@ with M the (s m) x (s m) matrix of pair laws, `M = Q M Q^T` between different se
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -190,7 +190,7 @@ def pair_laws(model: CoupledChain) -> Floats:
 def _by_joint_law(model: Model, query: QueryTable, ages: Sequence[int]) -> Moments:
     s, m = model.sequences, model.states
     table = model.value_table
-    views, copies = zip(*long_run_views(model), strict=True)
+    views = long_run_views(model)
     if isinstance(query, FoldTable):
         laws = [AgedLaw(view, query.contributions(), ages=ages, fold=query.fold) for view in views]
         read = laws[0].classes / query.denominator
@@ -198,8 +198,7 @@ def _by_joint_law(model: Model, query: QueryTable, ages: Sequence[int]) -> Momen
         laws = [AgedLaw(view, index_parts(s, m), ages=ages) for view in views]
         read = query.evaluate(all_snapshots(s, m)[laws[0].classes[:, 0].astype(np.intp)], table)
     now = query.evaluate(all_snapshots(s, m), table)
-    measures = _measures(laws, copies, model)
-    return _mean_over_phases([_joint_moments(measure, read, now) for measure in measures], "joint law")
+    return _mean_over_phases([_joint_moments(_measure(aged, model), read, now) for aged in laws], "joint law")
 
 
 def _joint_moments(measure: Floats, read: Floats, now: Floats) -> tuple[Floats, ...]:
@@ -224,8 +223,7 @@ def _by_components(model: Model, query: FoldTable, ages: Sequence[int], phase: i
     for members, copies in model.distinct_components(labels):
         part = model.subchain(members)
         parts, place = query.contributions(members) / query.denominator, query.columns(members)
-        ((view, _),) = long_run_views(part, phase)
-        aged = AgedLaw(view, parts, ages=[ages[i] for i in members])
+        aged = AgedLaw(long_run_views(part)[phase], parts, ages=[ages[i] for i in members])
         now = parts[np.arange(len(members)), all_snapshots(part.sequences, part.states)].sum(axis=1)
         known = _joint_moments(aged.mass.measure, aged.classes, now)
         means[:, place] += copies * np.array(known[:2])
@@ -242,13 +240,10 @@ def _mean_over_phases(known: Sequence[tuple[Floats, ...]], how: str, samples: in
     return Moments(means[0], means[1], means[2], means[3], means[4], how, samples, now, aged)
 
 
-def _measures(laws: Sequence[AgedLaw], copies: Sequence[slice], model: Model) -> Iterator[Floats]:
-    """Law of (present, read) at every phase of the clock; of a hidden environment, summed over it."""
-    phases = model.phases // len(laws)  # one view of a hidden environment holds them all
-    for aged, counted in zip(laws, copies, strict=True):
-        each = aged.mass.measure.reshape(aged.model.copies, model.size, -1)[counted]
-        for measure in each.reshape(phases, -1, *each.shape[1:]).sum(axis=1):
-            yield measure / measure.sum()
+def _measure(aged: AgedLaw, model: Model) -> Floats:
+    """Law of (present, read), summed over a hidden environment."""
+    measure = aged.mass.measure.reshape(aged.model.copies, model.size, -1).sum(axis=0)
+    return np.asarray(measure / measure.sum())
 
 
 def _by_simulation(model: Model, query: QueryTable, ages: Sequence[int]) -> Moments:
