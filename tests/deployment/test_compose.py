@@ -17,7 +17,8 @@ import psycopg
 import pytest
 import yaml
 
-from csdp.chain.files import save_model
+from csdp import Mean, Plan
+from csdp.planning.plan_file import PlanFile
 from csdp.service.keys import Keys, new_key
 
 import mosquitto  # isort: skip
@@ -144,7 +145,7 @@ def test_the_services_work_together(tmp_path, secrets):
 
     data = tmp_path / "data"
     data.mkdir()
-    save_model(pairs(2), data / "chain.json")
+    PlanFile(Plan(pairs(2), Mean(), 1, 0.5), about="then").save(data / "plan.json")
     key, text = new_key("reader", ["ward-7"])
     Keys(data / "keys.json").add(key)
     port = mosquitto.free_port()

@@ -135,7 +135,6 @@ class SpecCheck:
             "query": self.plan.query.name,
             "ages": list(self.plan.ages),
             "epsilon_c": self.plan.epsilon_c,
-            "adversary": "informed",
             "leakage": self.plan.certified.epsilon,
             "model": self.plan.verdict.to_dict(),
             "limits": self.spec.limits,

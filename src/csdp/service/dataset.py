@@ -170,7 +170,6 @@ class ServedDataset:
             "outputs": list(plan.query.output_names(self._chain_names, plan.model.value_table)),
             "ages": plan.min_age if plan.min_age == plan.max_age else list(plan.ages),
             "epsilon_c": plan.epsilon_c,
-            "adversary": "informed",
             "step": self.spec.clock.step,
             "origin": self.spec.clock.origin,
             "lateness": self.spec.clock.lateness,

@@ -209,7 +209,6 @@ class DatasetInfo(Record):
     outputs: list[str]
     ages: int | list[int] = Field(description="How many ticks old the published readings are: one for all, or one each")
     epsilon_c: float = Field(description="Noise level of one release; the largest where it changes with time")
-    adversary: str
     step: int = Field(description="Time from one tick to the next")
     origin: int
     lateness: float
@@ -271,9 +270,7 @@ class Age(Record):
 
     sequence: str
     planned: int
-    age: int | None = Field(
-        description="In ticks; null if there is no reading, or no process publishes at the moment"
-    )
+    age: int | None = Field(description="In ticks; null if there is no reading, or no process publishes at the moment")
 
 
 class AgeSummary(Record):

@@ -2,7 +2,7 @@
 
 import { el, fill, number, row, say } from "./dom.js";
 import { chance, given, leakage, up, withChance } from "./numbers.js";
-import { KNOWS, NOT_PROMISED, reliable } from "./words.js";
+import { NOT_PROMISED, reliable } from "./words.js";
 
 const ALWAYS = "always: plain differential privacy";
 
@@ -28,7 +28,7 @@ export function showPromise(dataset, status) {
   const refused = "A number that would pass a limit is refused before any reading is touched.";
   say("promise-yes", sure
     ? `The present value of each sequence stays uncertain, within the leakage shown, to an attacker `
-      + `${KNOWS[dataset.adversary]} and sees everything that was published here. ${refused}`
+      + `who knows the model and every other present value and sees everything that was published here. ${refused}`
     : `The two plain numbers at the top of the table: they hold under any model. ${refused}`);
   fill("promise-no", [...dataset.not_protected, ...NOT_PROMISED].map((words) => el("li", {}, words)));
 }

@@ -3,12 +3,6 @@
 /** Whether numbers that need the model may be relied on. */
 export const reliable = ({ status }) => ["accepted", "declared"].includes(status);
 
-export const KNOWS = {
-  informed: "who knows the model and every other present value",
-  uninformed: "who knows the model but no present value",
-  any: "who knows the model and any part of the other present values",
-};
-
 export const ENTRIES = {
   open: "Dataset opened: plan and limits are fixed",
   change: "Plan changed",
