@@ -71,7 +71,7 @@ class Plan(Displayed):
         epsilon_c: noise level.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
         schedule: noise levels by tick; none may be above epsilon_c.
-        readings_check: where readings are published, what `check_readings` said of their public past; by default
+        readings_check: if readings are published, what `check_readings` said of their public past; by default
             as the record of the chain's fit has it.
 
     >>> from csdp import CoupledChain, Mean
@@ -155,15 +155,12 @@ class Plan(Displayed):
     @cached_property
     def _planned(self) -> Leakage:
         """The same before the verdict is known."""
-        return self._after(0)
+        return leakage(self.chain, self.query, ages=self.ages, epsilon_c=self.epsilon_c)
 
     def one_release(self, passed: int = 0) -> Leakage:
         """The leakage of the present some ticks after one release."""
-        return self._after(passed) if passed else self._planned
-
-    def _after(self, passed: int) -> Leakage:
         ages = [age + passed for age in self.ages]
-        return leakage(self.chain, self.query, ages=ages, epsilon_c=self.epsilon_c)
+        return leakage(self.chain, self.query, ages=ages, epsilon_c=self.epsilon_c) if passed else self._planned
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -204,7 +201,7 @@ class Plan(Displayed):
 
     @property
     def readings_check(self) -> ReadingsEvidence | None:
-        """What is known of the assumptions on readings; None where states are published."""
+        """What is known of the assumptions on readings; None if states are published."""
         return self.query.evidence if isinstance(self.query, ReadingsTable) else None
 
     def with_readings_check(self, evidence: ReadingsEvidence) -> Plan:
@@ -237,7 +234,7 @@ class Plan(Displayed):
         return variance(self.scale) * (self.step / self.divisor) ** 2
 
     def level(self, tick: int) -> float:
-        """epsilon_c at a tick; 0 where the schedule publishes nothing."""
+        """epsilon_c at a tick; 0 if the schedule publishes nothing."""
         return self.epsilon_c if self.schedule is None else self.schedule.level(tick)
 
     @property
@@ -358,9 +355,7 @@ class Plan(Displayed):
         content = parse_json("plan", text)
         if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, _TABLE_SCHEMA, _PHASE_SCHEMA):
             raise InputError(f"plan: this version reads schema {SCHEMA!r}; write plans with Plan.to_json")
-        _refuse_table(content)
-        _refuse_distance(content)
-        _refuse_choices(content)
+        _refuse_removed(content)
         try:
             if content.get("algorithm") == _FIRST_ALGORITHM and content["algorithm"] is not True:
                 raise InputError(
@@ -444,9 +439,7 @@ def check_supported(text: str) -> None:
     if not _REMOVED.search(text):
         return  # do not parse large chains in vain
     content = parse_json("plan", text)
-    _refuse_table(content)
-    _refuse_distance(content)
-    _refuse_choices(content)
+    _refuse_removed(content)
     for chain in content["chain"]:
         for part in (chain, *(chain.get("family") or ())):
             refuse_initial(part)
@@ -457,26 +450,18 @@ def check_supported(text: str) -> None:
         raise InputError("readings of which the public past speaks against the certificate were published")
 
 
-def _refuse_distance(content: Mapping[str, Any]) -> None:
-    """Refuse the content of a plan that protects only present values within a distance of each other."""
-    if content.get("protect") is not None:
-        raise InputError(
-            f"plan: only present values at most {content['protect']:g} apart are protected; this version protects any "
-            "two values. Make the plan again, by csdp.find_plan or `csdp plan`"
-        )
-
-
-def _refuse_table(content: Mapping[str, Any]) -> None:
-    """Refuse the content of a plan whose outputs were drawn from a table instead of adding noise."""
+def _refuse_removed(content: Mapping[str, Any]) -> None:
+    """Refuse the content of a plan of version 0.2 that draws outputs from a table, or has a guarantee of its own."""
     if content["schema"] == _TABLE_SCHEMA or "mechanism" in content:
         raise InputError(
             "plan: a table to draw outputs from given; a plan adds noise to the answers. Make the plan again with "
             "noise, by csdp.find_plan or `csdp plan`"
         )
-
-
-def _refuse_choices(content: Mapping[str, Any]) -> None:
-    """Refuse the content of a plan for another adversary or by another bound than every plan has now."""
+    if content.get("protect") is not None:
+        raise InputError(
+            f"plan: only present values at most {content['protect']:g} apart are protected; this version protects any "
+            "two values. Make the plan again, by csdp.find_plan or `csdp plan`"
+        )
     for name, value in _FIXED.items():
         if content.get(name, value) != value:
             raise InputError(

@@ -55,7 +55,7 @@ class Schedule:
         return fmean(level**-2 for level in self.levels if level > 0) ** -0.5 if any(self.levels) else self.then
 
     def level(self, tick: int) -> float:
-        """epsilon_c at a tick; 0 where nothing is published."""
+        """epsilon_c at a tick; 0 if nothing is published."""
         if tick < self.start:
             return 0.0
         place = tick - self.start
@@ -72,7 +72,7 @@ class Schedule:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any] | None) -> Schedule | None:
-        """From the plain data of a plan file; None where it has none."""
+        """From the plain data of a plan file; None if it has none."""
         if content is None:
             return None
         if content.get("repeats", False) is not False:

@@ -36,7 +36,7 @@ _STALLED = 16
 
 
 def follow_to_rest(advance: Advance, cost: Floats, off_diagonal: Floats) -> Floats | None:
-    """A state that `cost` at every step does not raise, close to the least one; None where none is found.
+    """A state that `cost` at every step does not raise, close to the least one; None if none is found.
 
     Follows the rule until the remaining way can be extrapolated, checks the guess from above, and comes down again.
     """
@@ -68,7 +68,7 @@ def _descend(advance: Advance, cost: Floats, state: Floats) -> Floats:
 
 
 def accelerate_to_rest(advance: Advance, cost: Floats, off_diagonal: Floats, start: Floats) -> Floats | None:
-    """The same where a step is costly: Anderson acceleration, then one checked step; None where it does not arrive.
+    """The same for a costly step: Anderson acceleration, then one checked step; None if it does not arrive.
 
     A chain that forgets slowly takes hundreds of ticks to come to rest, and about twenty of these steps.
     """
@@ -160,10 +160,10 @@ class Consecutive:
     Args:
         start: the state before any release.
         release: the state after one more release at the next tick.
-        find_rest: a state at rest where one is known without following the history, else None.
+        find_rest: a state at rest if one is known without following the history, else None.
         oldest: the oldest age of the plan; younger histories do not count as settled.
-        followed: releases after which the state at rest stands for all longer histories, where it can be found: one
-            more would cost more work than it is sharper.
+        followed: releases after which the state at rest stands for all longer histories, if it is found: one more
+            would cost more work than it is sharper.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Consecutive:
         self.at_rest = False
 
     def extend(self, releases: int) -> int:
-        """The place of the state after n releases, computed where it is not known yet; that at rest for larger n."""
+        """The place of the state after n releases, computed if it is not known yet; that at rest for larger n."""
         with self._turn:
             while len(self.states) <= releases and not self.at_rest:
                 self._follow_one_more()

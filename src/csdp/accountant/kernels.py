@@ -208,7 +208,7 @@ class ProfileTable:
                 value = np.nan_to_num(self._over - self._under, nan=0.0, posinf=np.inf).max(axis=1)
         else:
             value = (log_mix(self._over, alpha) - log_mix(self._under, alpha)).max(axis=1)
-        # Both logarithms lie between -alpha and 0, and above -750, where floats end: that bounds their rounding.
+        # Both logarithms lie between -alpha and 0, and above -750, the end of floats: that bounds their rounding.
         upper = value * (1 + SLACK) + rounding_error(self._relative, alpha) + 8.0 * UNIT * min(alpha, 1500.0)
         return np.asarray(np.minimum(upper, alpha)).reshape(self._n, self._n)
 
@@ -217,7 +217,7 @@ class ProfileTable:
         return float(self.pairs(alpha).max())
 
     def follow(self, cost: float, length: int) -> list[float]:
-        """So many numbers b <- cost + L(b), the first of them `cost`; where two are equal, all after them are too."""
+        """So many numbers b <- cost + L(b), the first of them `cost`; once two are equal, all after them are too."""
         values = [cost]
         while len(values) < length:
             following = cost + self.largest(values[-1])

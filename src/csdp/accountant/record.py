@@ -32,7 +32,7 @@ _MOST = 2**31
 class Lateness:
     """By delay, in steps, the sequences that were read so much later than planned; all others as planned.
 
-    `missing`: the sequences that were not read at all, of which the release tells nothing.
+    `missing`: the sequences that were not read at all, of which the release reveals nothing.
 
     >>> Lateness.from_delays([0, 2, 0, 2, 1]).to_record()
     {'1': [4], '2': [1, 3]}
@@ -45,7 +45,7 @@ class Lateness:
 
     @classmethod
     def from_delays(cls, delays: npt.ArrayLike) -> Lateness:
-        """From the steps by which every sequence was late, 0 where it was not."""
+        """From the steps by which every sequence was late, 0 if it was not."""
         steps = np.asarray(delays)
         if steps.ndim != 1 or steps.dtype.kind not in "iu" or (steps < 0).any():
             raise InputError(f"delays: {steps.dtype} of shape {steps.shape} given; whole steps, 0 or more, by sequence")
@@ -90,7 +90,7 @@ class Lateness:
         return delays[list(members)]
 
     def to_record(self) -> dict[str, Any]:
-        """The form that is recorded: sequences by delay, packed where there are many."""
+        """The form that is recorded: sequences by delay, packed if there are many."""
         groups: list[tuple[str, tuple[int, ...]]] = [(str(delay), late) for delay, late in self.by_delay]
         groups += [(_MISSING, self.missing)] if self.missing else []
         return {name: list(late) if len(late) <= _LISTED else _pack_bits(late) for name, late in groups}
@@ -173,7 +173,7 @@ class State:
         return tuple((ago + passed, stale, share) for ago, stale, share in self.pending)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for a ledger: a count where that says all, else the numbers."""
+        """Plain data for a ledger: a count if that says all, else the numbers."""
         if self.consecutive is not None:
             return {"tick": self.tick, "consecutive": self.consecutive}
         return {
@@ -189,7 +189,7 @@ class State:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> State:
-        """A state in its recorded form; without its numbers where a count of releases stands for them."""
+        """A state in its recorded form; without its numbers if a count of releases stands for them."""
         recorded = zip(content.get("slices", ()), content.get("sizes", ()), strict=True)
         return cls(
             int(content["tick"]),
@@ -212,7 +212,7 @@ def _unpack_bits(text: str) -> tuple[int, ...]:
 
 
 def _pack(state: Floats) -> str:
-    """The numbers of a state as text; compressed where there are many."""
+    """The numbers of a state as text; compressed if there are many."""
     raw = np.ascontiguousarray(state, dtype="<f8").tobytes()
     if state.size <= PACKED_SIZE:
         return base64.b64encode(raw).decode()
