@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from csdp import check
 from csdp.arrays import Floats, Indices
-from csdp.chain import CoupledChain, EnvironmentChain, Evidence, InfluenceFamily, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, Evidence, Family, InfluenceFamily, JointChain
 from csdp.chain.evidence import count_lags
 from csdp.errors import CsdpError, InputError, PrivacyLeakWarning
 from csdp.fitting.em import JOINT_STATES
@@ -385,13 +385,16 @@ def check_model(chain: Chain, past: Any) -> Chain:
     ticks = np.asarray(past.ticks) if isinstance(past, Panel) else None
     sample = match_chain(chain, read_sample(past, states=chain.states))
     evidence = find_evidence(chain, sample, ticks)
-    carried: dict[str, Any] = {"fitted": chain.fitted, "fit_cost": chain.fit_cost, "evidence": evidence}
-    point = chain.carrying(**carried)
+    point = chain.carrying(fitted=chain.fitted, fit_cost=chain.fit_cost, evidence=evidence)
     family = chain.family
+    if family is None:
+        return point
     if isinstance(family, InfluenceFamily):
         assert isinstance(point, CoupledChain)
-        return chain.carrying(**carried, family=family.with_point(point))
-    return point if family is None else chain.carrying(**carried, family=family.with_point(point))
+        around: Family | InfluenceFamily = family.with_point(point)
+    else:
+        around = family.with_point(point)
+    return chain.carrying(fitted=chain.fitted, fit_cost=chain.fit_cost, evidence=evidence, family=around)
 
 
 def find_evidence(chain: Chain, sample: Sample, ticks: npt.NDArray[Any] | None = None) -> Evidence:

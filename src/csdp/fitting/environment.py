@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -195,24 +195,30 @@ class Gain:
         return f"{self.candidate.name}, {self.direction}"
 
 
-def fit_best(
-    readings: Sample, settings: EnvironmentSettings, direction: Direction
-) -> tuple[PointEstimate, dict[str, Any]]:
+@dataclass(frozen=True)
+class Comparison:
+    """What the record of a fit says of the chains that were compared, and of the environments that were chosen."""
+
+    gains: tuple[tuple[str, float, float], ...] = ()
+    environment: Literal["clock", "hidden"] | None = None
+    environments: int = 0
+    shrinkage: float = 0.0
+
+
+def fit_best(readings: Sample, settings: EnvironmentSettings, direction: Direction) -> tuple[PointEstimate, Comparison]:
     """Compare what the settings leave open on readings set aside, then fit the best on all of them.
 
-    Returns the estimate and what the record says of the comparison. The gain of the best is the largest of those tried:
-    with few candidates and many ticks that flatters it little.
+    The gain of the best is the largest of those tried: with few candidates and many ticks that flatters it little.
     """
     gains = compare_chains(readings, settings, direction)
-    best = max(gains, key=lambda each: each.gain)
-    chosen = best.candidate
+    chosen = max(gains, key=lambda each: each.gain).candidate
     estimate = fit_candidate(chosen, readings.in_direction(direction), settings)
-    record: dict[str, Any] = {"gains": tuple((each.label, each.gain, each.error) for each in gains)}
+    tried = tuple((each.label, each.gain, each.error) for each in gains)
     if chosen.count:
-        record |= {"environment": "hidden", "environments": chosen.count, "shrinkage": chosen.shrinkage}
-    elif chosen.by_clock and settings.clock is not None:
-        record |= {"environment": "clock", "environments": settings.clock.count, "shrinkage": chosen.shrinkage}
-    return estimate, record
+        return estimate, Comparison(tried, "hidden", chosen.count, chosen.shrinkage)
+    if chosen.by_clock and settings.clock is not None:
+        return estimate, Comparison(tried, "clock", settings.clock.count, chosen.shrinkage)
+    return estimate, Comparison(tried)
 
 
 def compare_chains(readings: Sample, settings: EnvironmentSettings, direction: Direction) -> list[Gain]:

@@ -25,6 +25,7 @@ from csdp.fitting.progress import show_progress
 
 if TYPE_CHECKING:
     from csdp.fitting.em import PointEstimate
+    from csdp.fitting.emissions import ReadingsCheck
     from csdp.fitting.graph import Neighbours
     from csdp.fitting.sample import Chain, Progress, Sample
 
@@ -96,7 +97,7 @@ def fit(
     """
     # Here and not above: reading tables and drawing noise bring in what `import csdp` should not wait for.
     from csdp.fitting.em import SMOOTHING, Effort
-    from csdp.fitting.environment import EnvironmentSettings, fit_best, read_clock
+    from csdp.fitting.environment import Comparison, EnvironmentSettings, fit_best, read_clock
     from csdp.fitting.limits import CONFIDENCE, choose_limits, limits_family
     from csdp.fitting.sample import check_source, read_sample
 
@@ -112,7 +113,7 @@ def fit(
     count, cycle = _read_environments(environment, environments, method, epsilon)
     natural = read_sample(data, states=states, private=epsilon is not None)
     clock = read_clock(environment, cycle, data, len(natural.states))
-    compared: dict[str, Any] = {}
+    compared = Comparison()
     limits = None
     with show_progress(progress) as report:
         if environment is None:
@@ -129,6 +130,7 @@ def fit(
         for note in notes:
             if note.startswith("EM did not"):
                 warnings.warn(note, CsdpWarning, stacklevel=2)
+        found = _check_readings(data, natural.m, estimate.chain) if public else None
         record = FitRecord(
             method=estimate.method,
             observations=estimate.observations,
@@ -149,15 +151,16 @@ def fit(
             ensemble=ensemble if limits is None else 0,
             ensemble_method=_family_method(estimate, limits=limits is not None) if ensemble else None,
             step=_step_of(data),
-            **compared,
-            **_check_readings(data, natural.m, estimate.chain, public=public),
+            environment=compared.environment,
+            environments=compared.environments,
+            shrinkage=compared.shrinkage,
+            gains=compared.gains,
+            readings_check=None if found is None else found.verdict,
+            finer_states=0 if found is None else found.finer_states or 0,
         )
-        carried: dict[str, Any] = {
-            "fitted": record,
-            "fit_cost": estimate.cost if public or epsilon is not None else UNPAID_FIT,
-            "evidence": _find_evidence(estimate.chain, natural, data, public=public),
-        }
-        point = estimate.chain.carrying(**carried)
+        cost = estimate.cost if public or epsilon is not None else UNPAID_FIT
+        evidence = _find_evidence(estimate.chain, natural, data, public=public)
+        point = estimate.chain.carrying(fitted=record, fit_cost=cost, evidence=evidence)
         if not ensemble:
             return point
         family: Family | InfluenceFamily
@@ -166,7 +169,7 @@ def fit(
         else:
             assert isinstance(point, CoupledChain)
             family = limits_family(readings, point, limits[0], screened=limits[1], progress=report)
-    return point.carrying(**carried, family=family)
+    return point.carrying(fitted=record, fit_cost=cost, evidence=evidence, family=family)
 
 
 def _ensemble_family(point: Chain, estimate: PointEstimate, count: int, progress: Progress) -> Family:
@@ -227,18 +230,17 @@ def _find_evidence(
 
 
 def _check_readings(
-    data: Any, states: int, chain: CoupledChain | JointChain | EnvironmentChain, *, public: bool
-) -> dict[str, Any]:
+    data: Any, states: int, chain: CoupledChain | JointChain | EnvironmentChain
+) -> ReadingsCheck | None:
     """What public readings behind the states of a panel show, for the record."""
     from csdp.fitting.emissions import check_readings
     from csdp.fitting.prediction import known_environments
     from csdp.panel import Panel
 
-    if not public or not isinstance(data, Panel) or data.readings is None:
-        return {}
+    if not isinstance(data, Panel) or data.readings is None:
+        return None
     known = known_environments(chain, data.ticks) if isinstance(chain, EnvironmentChain) else None
-    found = check_readings(data, states=states, environments=known)
-    return {"readings_check": found.verdict, "finer_states": found.finer_states or 0}
+    return check_readings(data, states=states, environments=known)
 
 
 def _step_of(data: object) -> int | None:
