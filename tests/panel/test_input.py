@@ -127,7 +127,7 @@ class TestClocksThatGoBack:
 
     def test_one_pass_alone_is_refused(self) -> None:
         times = [time for i, time in enumerate(self.local(30, 12)) if not 4 <= i < 6]
-        with pytest.raises(InputError, match="does not tell which is meant"):
+        with pytest.raises(InputError, match="does not show which is meant"):
             read_readings({"time": times, "a": np.arange(len(times))}, timezone=self.ZONE)
 
 

@@ -32,7 +32,7 @@ class Dataset:
 
     `edges` and `bounds` (one row, or one per sequence) are public knowledge, not read from the data, so discretising
     with them reveals nothing (but see `handling`). `past_ends` splits the readings into a past to take as public and a
-    rest to publish. `counts`, on the same grid, says how many events a reading is a share of, where it is one.
+    rest to publish. `counts`, on the same grid, says how many events a reading is a share of, if it is one.
     """
 
     name: str

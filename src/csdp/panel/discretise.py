@@ -30,8 +30,8 @@ MAX_STATES = 256
 class Discretiser:
     """Numbers to states: state k holds the readings with edges[k-1] <= reading < edges[k].
 
-    `edges` (s, m-1), infinite where a sequence has fewer states; `values` (s, m): what each state carries, multiples of
-    one power of two, so a chain takes them as they are; `bounds` (s, 2) or None; `categories`: labels, where readings
+    `edges` (s, m-1), infinite if a sequence has fewer states; `values` (s, m): what each state carries, multiples of
+    one power of two, so a chain takes them as they are; `bounds` (s, 2) or None; `categories`: labels, if readings
     are words; `source`: whether edges and values were "declared", or come from "public" or "private" data.
 
     A reading below the first edge has state 0 and one above the last edge state m-1, also outside the bounds: it is
@@ -139,7 +139,7 @@ class Discretiser:
     ) -> Discretiser:
         """A discretiser for readings (`Readings`, an array, a frame or a file).
 
-        What is read from the data becomes public with the model: PrivacyLeakWarning where that happens and the data is
+        What is read from the data becomes public with the model: PrivacyLeakWarning if that happens and the data is
         not declared `public=True`. Declared `edges` or `bounds` avoid it.
 
         Args:
@@ -150,7 +150,7 @@ class Discretiser:
             edges: edges (m-1,), or a row for each sequence.
             bounds: (low, high), or a row for each sequence.
             values: what the states carry; default the median reading of each state of public data, else its middle.
-            categories: labels, where readings are words.
+            categories: labels, if readings are words.
             public: the data is public.
 
         >>> d = Discretiser.fit(np.arange(8.0).reshape(8, 1), states=2, public=True)
@@ -180,9 +180,9 @@ class Discretiser:
             data = Readings.from_array(data, names=self.names)
         readings = as_readings(data, self.categories)
         if set(readings.names) != set(self.names):
-            strange = sorted(set(self.names) ^ set(readings.names))[0]
+            other = sorted(set(self.names) ^ set(readings.names))[0]
             raise InputError(
-                f"readings: sequence {strange!r} is in the readings or in the discretiser, but not in both; "
+                f"readings: sequence {other!r} is in the readings or in the discretiser, but not in both; "
                 "read with names=discretiser.names"
             )
         if readings.names != self.names:
@@ -549,7 +549,7 @@ def sort_columns(readings: Floats) -> tuple[Floats, Ints]:
 
 
 def quantile_edges(ranked: Floats, counts: Ints, states: int) -> Floats:
-    """Edges (s, m-1) at the quantiles k/m (linear between readings, as numpy's), moved where a state would be empty.
+    """Edges (s, m-1) at the quantiles k/m (linear between readings, as numpy's), moved if a state would be empty.
 
     Where a column has fewer distinct numbers than states, each number has its state and the edges left over are
     infinite: those states are never taken.
@@ -567,7 +567,7 @@ def quantile_edges(ranked: Floats, counts: Ints, states: int) -> Floats:
 
 
 def _distinct_edges(column: Floats, states: int) -> Floats:
-    """Edges at distinct numbers, each as near as can be to its quantile."""
+    """Edges at distinct numbers, each as near as possible to its quantile."""
     distinct, first = np.unique(column, return_index=True)
     out = np.full(states - 1, np.inf)
     if distinct.size <= states:
@@ -582,7 +582,7 @@ def _distinct_edges(column: Floats, states: int) -> Floats:
 
 
 def uniform_edges(low: Floats, high: Floats, states: int) -> Floats:
-    """Edges (s, m-1) that cut [low, high] into equal parts; where low = high, all readings share state 0."""
+    """Edges (s, m-1) that cut [low, high] into equal parts; if low = high, all readings share state 0."""
     parts = np.arange(1, states) / states
     edges = low[:, None] + (high - low)[:, None] * parts
     edges[low == high] = np.inf
@@ -625,7 +625,7 @@ def midpoints(edges: Floats, low: Floats | None, high: Floats | None) -> Floats:
 
 
 def medians(ranked: Floats, counts: Ints, edges: Floats, otherwise: Floats) -> Floats:
-    """The median reading of each state (s, m); where a state has none, the value `otherwise`."""
+    """The median reading of each state (s, m); if a state has none, the value `otherwise`."""
     cuts = [(ranked < edges[:, k]).sum(axis=0) for k in range(edges.shape[1])]  # NaN is below nothing
     starts = np.stack([np.zeros_like(counts), *cuts], axis=1)
     ends = np.stack([*cuts, counts], axis=1)
@@ -636,7 +636,7 @@ def medians(ranked: Floats, counts: Ints, edges: Floats, otherwise: Floats) -> F
 
 
 def values_on_lattice(values: Floats) -> Floats:
-    """Values as multiples of one power of two, as a chain makes them; refused where that would make two states one."""
+    """Values as multiples of one power of two, as a chain makes them; refused if that would make two states one."""
     rounded = on_lattice(values) + 0.0  # turns -0.0 into 0.0, as in a chain
     lost = (np.diff(values, axis=1) != 0) & (np.diff(rounded, axis=1) == 0)
     if lost.any():

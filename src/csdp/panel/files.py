@@ -60,7 +60,7 @@ class ColumnTable:
 
 
 def check_columns(label: str, names: Sequence[str]) -> None:
-    """Refuse columns of the same name, also where only the case of letters differs: not every engine tells them apart.
+    """Refuse columns of the same name, also if only the case of letters differs, which not every engine distinguishes.
 
     >>> check_columns("readings.csv", ["time", "Hall", "hall"])
     Traceback (most recent call last):
@@ -378,7 +378,7 @@ def _read_mapping(source: Mapping[Any, Any]) -> ColumnTable:
 
 
 def _read_frame(source: Any) -> ColumnTable:
-    """One way for every frame: narwhals gives columns, Arrow holds them."""
+    """Columns of a frame of any kind, through narwhals, as Arrow."""
     import narwhals as nw
 
     try:
@@ -482,7 +482,7 @@ class Dialect:
 
 
 def find_dialect(text: bytes, *, delimiter: str | None, header: bool | None, skip: int | None = None) -> Dialect:
-    """The dialect of a CSV text in UTF-8, found by DuckDB where it is not given.
+    """The dialect of a CSV text in UTF-8, found by DuckDB if it is not given.
 
     Lines are only skipped before a header: anywhere else they would be readings that vanish.
 
@@ -536,7 +536,7 @@ def _open_duckdb(_: int) -> Any:
 
 @contextmanager
 def _file_of(sample: bytes) -> Iterator[str]:
-    """The path of a file with a text: in memory where the system can, so that no copy of readings reaches a disk."""
+    """The path of a file with a text: in memory if the system can, so that no copy of readings reaches a disk."""
     if hasattr(os, "memfd_create"):
         handle = os.memfd_create("csdp")
         try:

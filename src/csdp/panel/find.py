@@ -93,7 +93,7 @@ def find_input(source: Any, given: InputSpec = _NO_SPEC) -> FoundInput:
 def _choose_columns(
     table: ColumnTable, spec: InputSpec, roles: TableColumns
 ) -> tuple[InputSpec, tuple[tuple[str, str, str], ...]]:
-    """Columns of words: categories where all are, and else left out."""
+    """Columns of words: categories if all are, and else left out."""
     if spec.names is not None or spec.categories is not None:
         return spec, ()
     if roles.value is not None:
@@ -167,7 +167,7 @@ def _choose_rows(raw: RawReadings, spec: InputSpec) -> tuple[InputSpec, tuple[tu
                 "clocks are set back; give timezone= with a name such as 'Europe/Berlin', or sort=True"
             )
         spec = spec.override(sort=True)
-        facts.append(("order", f"times are not in order at row {row}; they are sorted", "--sort"))
+        facts.append(("order", f"times are not in order at row {row}; they are sorted", ""))
     single = raw.one_by_one()
     order, same = find_repeated(single)
     count = int(same.sum())
@@ -187,7 +187,7 @@ def _choose_rows(raw: RawReadings, spec: InputSpec) -> tuple[InputSpec, tuple[tu
 
 
 def _choose_step(raw: RawReadings, spec: InputSpec) -> tuple[InputSpec, str]:
-    """A step where times lie on no grid: the usual one nearest to the median, with the last reading of each."""
+    """A step if times lie on no grid: the usual one nearest to the median, with the last reading of each."""
     if spec.step is not None or spec.resample is not None:
         return spec, ""
     distinct = np.unique(raw.clock.numbers)
@@ -239,7 +239,7 @@ def _describe_text(spec: InputSpec) -> list[tuple[str, str, str]]:
         skipped = f" after {spec.skip} others" if spec.skip else ""
         point = {",": "decimal comma", ".": "decimal point"}.get(spec.decimal or ".", "")
         words = f"{spec.encoding}, {mark} between cells, {point}, {head}{skipped}"
-        facts.append(("text", words, "--encoding --delimiter --decimal --no-header --skip"))
+        facts.append(("text", words, "--delimiter --decimal"))
     return facts
 
 
@@ -273,7 +273,7 @@ def _describe_gaps(readings: Readings) -> tuple[str, str, str]:
     words = f"{missing.mean():.1%} of {len(readings):,} ticks are missing" + (
         f", at most {longest:,} in a row" if longest else ""
     )
-    return "gaps", words, "--stale-limit of release"
+    return "gaps", words, "--stale-limit of plan"
 
 
 def _longest_run(flags: Any) -> int:

@@ -37,8 +37,8 @@ class InputSpec:
         categories: words in the cells, in order; a reading is the place of its word.
         categories_from: "readings" if the words were found in the readings; without it they are declared.
         step: time between two ticks.
-        resample: which reading counts within each step, where times lie on no grid.
-        duplicates: which reading counts where a sequence has several at one time.
+        resample: which reading counts within each step, if times lie on no grid.
+        duplicates: which reading counts if a sequence has several at one time.
         sort: put rows in the order of their times.
 
     >>> spec = InputSpec(file="rooms.csv", delimiter=";", decimal=",", time="Zeit", step="30min")

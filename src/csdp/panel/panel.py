@@ -26,11 +26,11 @@ _LISTED = 8
 
 @dataclass(frozen=True, eq=False)
 class Panel(Displayed):
-    """States of s sequences at T ticks, -1 where a reading is missing.
+    """States of s sequences at T ticks, -1 if a reading is missing.
 
     `states` (T, s): state numbers; `ticks` (T,): consecutive whole numbers; `times` (T,): as read; `step`: time from
-    one tick to the next (seconds for timestamps); `values` (s, m): the number that each state carries, where known;
-    `readings` (T, s): the numbers behind the states, NaN where missing, where they are known (to publish them);
+    one tick to the next (seconds for timestamps); `values` (s, m): the number that each state carries, if known;
+    `readings` (T, s): the numbers behind the states, NaN where missing, if they are known (to publish them);
     `source`: whether edges and values of the states were "declared", or learned from "public" or "private" readings.
 
     >>> Panel.from_states([[0, 1], [1, -1]], values=[0.0, 0.5, 1.0]).state_count
@@ -53,20 +53,20 @@ class Panel(Displayed):
         object.__setattr__(self, "readings", fill_masked(self.readings, np.nan))
         _check_grid("panel: states", self.names, self.ticks, self.states)
         if not np.issubdtype(self.states.dtype, np.integer):
-            raise InputError(f"panel: {self.states.dtype} given; states are whole numbers, -1 where one is missing")
+            raise InputError(f"panel: {self.states.dtype} given; states are whole numbers, -1 if one is missing")
         if self.states.size and self.states.min() < -1:
             raise InputError("panel: unknown state; states count from 0, and -1 marks a missing reading")
         if self.readings is not None:
             _check_grid("panel: readings", self.names, self.ticks, self.readings)
             if np.isinf(self.readings).any() or not np.array_equal(np.isnan(self.readings), self.states < 0):
-                raise InputError("panel: readings must be finite numbers, and NaN where, and only where, a state is -1")
+                raise InputError("panel: readings must be finite numbers, and NaN if, and only if, a state is -1")
         if self.values is None:
             return
         if self.values.ndim != 2 or self.values.shape[0] != len(self.names) or not self.values.shape[1]:
             raise InputError(f"panel: values of shape {self.values.shape} given; (sequences, states) expected")
         if self.states.size and self.states.max() >= self.values.shape[1]:
             raise InputError(
-                f"panel: unknown state; states are 0 to {self.values.shape[1] - 1}, and -1 where a reading is missing"
+                f"panel: unknown state; states are 0 to {self.values.shape[1] - 1}, and -1 if a reading is missing"
             )
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ class Panel(Displayed):
         """A panel from state numbers.
 
         Args:
-            states: state numbers (T, s), -1 where a reading is missing.
+            states: state numbers (T, s), -1 if a reading is missing.
             names: names of the sequences; x1, x2, ... by default.
             values: the numbers that the states carry, (m,) or (s, m), if they are known.
             first_tick: the tick of the first row.
@@ -143,7 +143,7 @@ class Panel(Displayed):
 
 @dataclass(frozen=True, eq=False)
 class Readings(Displayed):
-    """Numbers of s sequences at T ticks, NaN where a reading is missing: what a file holds, before it becomes states.
+    """Numbers of s sequences at T ticks, NaN if a reading is missing: what a file holds, before it becomes states.
 
     `readings` (T, s); `ticks`, `times`, `step` as in a `Panel`. They are private unless you know them to be public.
 
@@ -176,7 +176,7 @@ class Readings(Displayed):
         """Readings from an array; its rows are consecutive ticks.
 
         Args:
-            readings: numbers (T, s), NaN (or masked) where one is missing.
+            readings: numbers (T, s), NaN (or masked) if one is missing.
             names: names of the sequences; x1, x2, ... by default.
             step: time between two ticks.
             first_tick: the tick of the first row.
@@ -212,7 +212,7 @@ class Readings(Displayed):
     def split(self, at: str | int, *, timezone: str | None = None) -> tuple[Readings, Readings]:
         """The ticks that are over at a time, and the others: the public past, and the rest.
 
-        `at`: a timestamp where times are timestamps ("2016-11-15"; in `timezone`, or in UTC, if it has no offset), else
+        `at`: a timestamp if times are timestamps ("2016-11-15"; in `timezone`, or in UTC, if it has no offset), else
         a whole number. A tick in which it lies belongs to the rest: what is resampled to it may have been read later.
 
         >>> past, rest = Readings.from_array([[1.0], [2.0], [3.0]]).split(2)
@@ -339,12 +339,12 @@ def check_distinct(names: Sequence[str], what: str) -> None:
 def match_names(
     given: Sequence[str], expected: Sequence[str], *, what: str, hint: str, rename: bool = False
 ) -> Indices | None:
-    """The place of every expected sequence among the given ones; None where they stand in that order already.
+    """The place of every expected sequence among the given ones; None if they stand in that order already.
 
     The same names, in whatever order, are matched by name; spaces around them do not count. Sequences without names
     (x1, x2, ...), on either side, are matched by their place, unless some name is on both sides: then it is not clear
     what is meant. Everything else is refused. With `rename` the given names are a declared list of other names, in the
-    order of the expected ones: matched by place as well, where no name is on both sides.
+    order of the expected ones: matched by place as well, if no name is on both sides.
 
     >>> match_names(["b", "a"], ["a", "b"], what="panel", hint="").tolist()
     [1, 0]

@@ -249,7 +249,7 @@ def _find_time(table: ColumnTable, given: str | None) -> str:
 
 
 def _named_columns(table: ColumnTable, spec: InputSpec, time: str) -> tuple[str, str]:
-    """The columns of sequence and value, where at least one of them is named."""
+    """The columns of sequence and value, if at least one of them is named."""
     others = [name for name in table.columns if name != time]
     sequence, value = table.find(spec.sequence or "sequence"), table.find(spec.value or "value")
     if len(others) == 2 and spec.value is None and sequence in others:
@@ -268,7 +268,7 @@ def _named_columns(table: ColumnTable, spec: InputSpec, time: str) -> tuple[str,
 
 
 def _guess_long(table: ColumnTable, time: str) -> tuple[str | None, str | None]:
-    """The columns of sequence and value where times repeat and one column says whose reading a row is."""
+    """The columns of sequence and value if times repeat and one column says whose reading a row is."""
     import pyarrow.compute as pc
 
     cells = table.columns[time]
@@ -308,7 +308,7 @@ def holds_words(column: pyarrow.ChunkedArray) -> bool:
 
 
 def find_decimal(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> str:
-    """The decimal mark of the columns that are read: a comma where numbers have one, and nothing else would read them.
+    """The decimal mark of the columns that are read: a comma if numbers have one, and nothing else would read them.
 
     >>> import pyarrow
     >>> table = ColumnTable("t.csv", {"a": pyarrow.chunked_array([["20,5", "21"]])})

@@ -45,7 +45,7 @@ _DATE = (
 
 @dataclass(frozen=True, eq=False)
 class TimeColumn:
-    """Times as whole numbers: of units of 1/per_second s where they are timestamps, else as they were."""
+    """Times as whole numbers: of units of 1/per_second s if they are timestamps, else as they were."""
 
     numbers: Ints
     stamps: bool
@@ -121,8 +121,8 @@ def read_times(
 
     Times with an offset are moments, whatever the offsets: they change with daylight saving time.
 
-    `time_format`: of text that is not ISO, as in strptime; found where it is clear. `groups`: rows of one number are
-    of one sequence; their order tells the two passes of an hour apart that clocks repeat.
+    `time_format`: of text that is not ISO, as in strptime; found if it is clear. `groups`: rows of one number are
+    of one sequence; their order distinguishes the two passes of an hour that clocks repeat.
     """
     import pyarrow as pa
     import pyarrow.types as kinds
@@ -173,7 +173,7 @@ def _whole_number_times(
 def _parse_times(
     label: str, name: str, column: pyarrow.ChunkedArray, wrong: InputError, time_format: str | None
 ) -> pyarrow.ChunkedArray:
-    """Text as whole numbers or timestamps; in UTC where it carries an offset."""
+    """Text as whole numbers or timestamps; in UTC if it carries an offset."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -254,7 +254,7 @@ def looks_like_times(column: pyarrow.ChunkedArray) -> bool:
 
 
 def find_time_format(label: str, name: str, text: pyarrow.ChunkedArray) -> str | None:
-    """How text says times that are not ISO, as in strptime; None for all other text.
+    """How times that are not ISO are written, as in strptime; None for all other text.
 
     Where the numbers do not show which is the day and which the month, it is refused.
 
@@ -336,7 +336,7 @@ def _localise(
             when = column[int(run[0])].as_py()
             raise InputError(
                 f"{label}: in {timezone} the local time {when} is there twice, because clocks went back, and the order "
-                "of the rows does not tell which is meant; write these times with their offset (+01:00)"
+                "of the rows does not show which is meant; write these times with their offset (+01:00)"
             )
         later[run[int(back[0]) + 1 :]] = True
     return pc.if_else(pa.array(later), second, first)
@@ -352,7 +352,7 @@ def _runs(rows: Ints, groups: Ints) -> list[Ints]:
 
 
 def _timestamps(column: pyarrow.ChunkedArray) -> TimeColumn:
-    """Timestamps in seconds, or in their own unit where they have fractions of a second."""
+    """Timestamps in seconds, or in their own unit if they have fractions of a second."""
     import pyarrow as pa
 
     numbers: Any = column.cast(pa.int64()).to_numpy()
@@ -379,12 +379,12 @@ class RawReadings:
 
     @classmethod
     def from_wide(cls, label: str, clock: TimeColumn, readings: Floats, names: tuple[str, ...]) -> RawReadings:
-        """A wide table: one row per time; its cells are only listed one by one where rows must be combined."""
+        """A wide table: one row per time; its cells are only listed one by one if rows must be combined."""
         none = np.empty(0, dtype=np.int64)
         return cls(label, clock, none, none, np.empty(0), names, readings)
 
     def one_by_one(self) -> RawReadings:
-        """One by one, also where they came in rows; missing readings are left out."""
+        """One by one, also if they came in rows; missing readings are left out."""
         if self.wide is None:
             return self
         rows, sequences = np.nonzero(~np.isnan(self.wide))
@@ -439,7 +439,7 @@ def _check_choices(duplicates: str, resample: str | None) -> None:
 
 
 def find_disorder(cells: RawReadings) -> int:
-    """The first row, counted from 1, whose time lies before that of the row before it; 0 where there is none.
+    """The first row, counted from 1, whose time lies before that of the row before it; 0 if there is none.
 
     Rows of a wide table, and the rows of each sequence of a long one, go forward in time.
     """
@@ -478,7 +478,7 @@ def find_repeated(cells: RawReadings) -> tuple[Ints, npt.NDArray[np.bool_]]:
 
 
 def find_step(label: str, clock: TimeColumn, distinct: Ints, step: int | None, *, resampled: bool = False) -> int:
-    """The declared step, or the longest whose grid holds all times; InputError where times lie off the grid."""
+    """The declared step, or the longest whose grid holds all times; InputError if times lie off the grid."""
     if step is not None and step < 1:
         raise InputError(f"{label}: times do not lie on a grid of {step}; the step is at least 1")
     if resampled and step is not None:
@@ -502,7 +502,7 @@ def find_step(label: str, clock: TimeColumn, distinct: Ints, step: int | None, *
 def tick_seconds(times: npt.NDArray[Any], step: int, ticks: Ints | None) -> int | None:
     """Seconds from one tick to the next, where ticks are timestamps divided by the step.
 
-    None where times are numbers, and where ticks count rows (trading days, say) that have dates beside them.
+    None if times are numbers, and if ticks count rows (trading days, say) that have dates beside them.
 
     >>> hours = np.datetime64("2024-01-01T05", "s") + 3600 * np.arange(3)
     >>> tick_seconds(hours, 3600, np.arange(473_357, 473_360)), tick_seconds(hours, 1, np.arange(3))
