@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from csdp import check
 from csdp.arrays import Floats, Indices, Ints
 from csdp.chain import Model
 from csdp.errors import InputError
@@ -417,19 +418,16 @@ class Custom(Query):
         divisor: float = 1.0,
         name: str = "custom",
     ) -> None:
-        if fold not in ("sum", "max", "min"):
-            raise InputError(f"custom: fold {fold!r} given; sum, max or min")
-        if isinstance(divisor, bool) or not isinstance(divisor, int | float) or not 0 < divisor < math.inf:
-            raise InputError(f"custom: divisor {divisor!r} given; it must be positive and finite")
-        if not isinstance(name, str) or not name.strip():
-            raise InputError(f"custom: the name is {name!r}; a text that is not empty")
+        check.choice("custom fold", fold, ("sum", "max", "min"))
+        divisor = check.number("custom divisor", divisor, above=0)
+        check.text("custom name", name)
         is_function = callable(table)
         if is_function and (fold != "sum" or divisor != 1.0):
             raise InputError("custom: fold and divisor belong to a table; a function of the snapshot needs neither")
         object.__setattr__(self, "function", table if is_function else None)
         object.__setattr__(self, "contributions", None if is_function else _read_contributions(table, fold))
         object.__setattr__(self, "fold", fold)
-        object.__setattr__(self, "divisor", float(divisor))
+        object.__setattr__(self, "divisor", divisor)
         object.__setattr__(self, "label", name)
 
     @property

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices, Ints, freeze
+from csdp.check import number
 from csdp.errors import InputError
 from csdp.lattice import common_unit
 from csdp.query_table import FoldTable, Query, is_same_table
@@ -73,16 +74,11 @@ class ReadingRange:
 
     def __post_init__(self) -> None:
         for name in ("low", "high", "resolution"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-                raise InputError(f"readings: {name} {value!r} given; a number expected")
-            object.__setattr__(self, name, float(value))
+            object.__setattr__(self, name, number(f"readings: {name}", getattr(self, name)))
         width = self.high - self.low
-        if not (math.isfinite(self.low) and math.isfinite(width) and width > 0):
-            raise InputError(
-                f"readings: range {self.low:g} to {self.high:g} given; low must be below high, both finite"
-            )
-        if not (math.isfinite(self.resolution) and 0 < self.resolution <= width):
+        if not 0 < width < math.inf:
+            raise InputError(f"readings: range {self.low:g} to {self.high:g} given; low must be below high")
+        if not 0 < self.resolution <= width:
             raise InputError(f"readings: resolution {self.resolution:g} given; above 0, at most the range ({width:g})")
         steps = width / self.resolution
         if abs(steps - round(steps)) > 1e-9 * steps:

@@ -19,13 +19,13 @@ from csdp import (
     Custom,
     Histogram,
     Identity,
-    JointChain,
     Linear,
     Max,
     Mean,
     Min,
     Sum,
     fran,
+    leakage,
 )
 from csdp.errors import InputError, UnsafeRandomnessWarning
 from csdp.noise import Randomness
@@ -159,20 +159,16 @@ def test_how_old_the_readings_of_a_release_are() -> None:
     ],
 )
 def test_snapshots_outside_the_domain_are_refused(snapshot: object, message: str) -> None:
+    plan = Plan(PAIR, Mean(), 1, 1.0)
     with pytest.raises(InputError, match=message):
-        fran.observe(fran.init(Plan(PAIR, Mean(), 1, 1.0)), snapshot)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("bad", [2, -2, -100])
-def test_a_batch_refuses_what_a_step_refuses(bad: int) -> None:
-    states = np.zeros((5, 2), dtype=np.int8)
-    states[3, 1] = bad
-    with pytest.raises(InputError, match="unknown state"):
-        fran.batch(Plan(PAIR, Mean(), 1, 1.0), states, seeded())
+        fran.observe(fran.init(plan), snapshot)  # type: ignore[arg-type]
+    if "unknown state" in message:
+        with pytest.raises(InputError, match="unknown state"):
+            fran.batch(plan, np.array([[0, 0], snapshot, [0, 0]], dtype=np.int8), seeded())
 
 
 @pytest.mark.parametrize("query", ALL, ids=lambda q: q.name)
-@pytest.mark.parametrize("epsilon_c", [0.01, 0.3, 5.0])
+@pytest.mark.parametrize("epsilon_c", [0.01, 5.0])
 def test_noise_scale_is_exactly_sensitivity_over_epsilon(query: object, epsilon_c: float) -> None:
     plan = Plan(THREE, query, 1, epsilon_c)  # type: ignore[arg-type]
     assert plan.scale * Fraction(plan.step) == Fraction(plan.lattice_sensitivity) / Fraction(epsilon_c)
@@ -210,7 +206,7 @@ def test_answers_and_outputs_lie_on_the_lattice(query: object) -> None:
             assert np.array_equal(steps, np.round(steps))
 
 
-@pytest.mark.parametrize("query", [*ALL[:3], Histogram(), Identity(), Count(0)], ids=lambda q: q.name)
+@pytest.mark.parametrize("query", [Mean(), Max(), Identity()], ids=lambda q: q.name)
 def test_values_of_their_own_per_sequence(query: object) -> None:
     plan = Plan(OWN, query, 0, 1e5)  # type: ignore[arg-type]
     rows = np.array([[0, 0], [1, 0], [1, 1]], dtype=np.int8)
@@ -231,8 +227,6 @@ def test_a_custom_query_is_certified_for_its_rounded_self() -> None:
     assert not np.array_equal(rounded, raw.evaluate(np.array(snapshots(2, 2)), table))
     plain = Plan(PAIR, Sum(), 1, 1.0).certified.epsilon
     assert plan.certified.epsilon == pytest.approx(plain, rel=1e-4)
-    from csdp import leakage
-
     same = leakage(PAIR, plan.query, ages=1, epsilon_c=1.0).epsilon
     assert plan.certified.epsilon == same
 
@@ -276,14 +270,6 @@ def test_every_coordinate_has_its_own_noise() -> None:
     correlation = np.corrcoef(values.T)
     assert np.abs(correlation - np.eye(3)).max() < 0.08
     assert np.allclose(values.var(axis=0), 2 * 2**2, rtol=0.15)
-
-
-def test_a_joint_chain_can_be_released() -> None:
-    kernel = np.array([[0.4, 0.1, 0.1, 0.4], [0.3, 0.2, 0.2, 0.3], [0.3, 0.2, 0.2, 0.3], [0.4, 0.1, 0.1, 0.4]])
-    plan = Plan(JointChain(kernel, states=2, sequences=2), Mean(), 1, 1e4)
-    outputs = fran.batch(plan, np.array([[1, 1], [0, 0]]), seeded())
-    assert outputs[1] is not None
-    assert outputs[1].values[0] == pytest.approx(1.0, abs=0.01)
 
 
 def test_secure_and_seeded_randomness_are_told_apart() -> None:

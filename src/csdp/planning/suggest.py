@@ -23,6 +23,7 @@ from csdp.accountant import Accountant
 from csdp.aging import Progress
 from csdp.bounds.result import with_chance
 from csdp.chain.files import save_model
+from csdp.check import choice, number
 from csdp.errors import CsdpError, CsdpWarning, InputError, NotUsefulError
 from csdp.estimate import Error, LearnedEstimator, mse
 from csdp.estimate.error import noise_variance
@@ -551,11 +552,11 @@ def suggest(
             "data: not declared public, and a proposal made from private readings would reveal them without limit. "
             "Declare what is public (public=True), or an older part of them (with until=), and release what follows"
         )
-    for name, number in (("budget", budget), ("event_limit", event_limit), ("seconds", seconds)):
-        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 < number < float("inf"):
-            raise InputError(f"{name}: {number!r} given; a positive number expected")
-    if about not in {None, "now", "then"}:
-        raise InputError(f"about: {about!r} given; 'now' or 'then', or leave it out for both")
+    budget = number("budget", budget, above=0)
+    event_limit = number("event_limit", event_limit, above=0)
+    seconds = number("seconds", seconds, above=0)
+    if about is not None:
+        choice("about", about, ("now", "then"), hint="leave it out for both")
     readings = data if isinstance(data, Readings) else read_readings(data)
     zone = data.timezone if isinstance(data, InputSpec) else None
 
@@ -572,12 +573,12 @@ def suggest(
 
     search = PlanSearch(
         readings,
-        budget=float(budget),
-        event_limit=float(event_limit),
+        budget=budget,
+        event_limit=event_limit,
         queries=partial(_queries, query, of, len(readings.names)),
         abouts=("now", "then") if about is None else (about,),
         factors=FACTORS[:1] if fixed_step else FACTORS,
-        seconds=float(seconds),
+        seconds=seconds,
         report=report,
         take_past=take_past,
     )
@@ -586,7 +587,7 @@ def suggest(
         raise _not_useful(search)
     past_end = end_of_past(until, readings.times, zone)
     plans = tuple(ProposedPlan(one, past_end) for one in search.certified)
-    return Suggestion(plans, float(budget), search.tried, search.interrupted)
+    return Suggestion(plans, budget, search.tried, search.interrupted)
 
 
 def _queries(given: str | None, of: ReadingRange | None, sequences: int, states: int) -> Sequence[tuple[str, Query]]:
