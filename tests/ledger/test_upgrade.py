@@ -14,10 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from csdp import CoupledChain, Mean, Plan, Publisher, replay
 from csdp.errors import InputError, LedgerTermsError
-from csdp.ledger import Ledger
+from csdp.ledger import Ledger, store
 from csdp.plan import ALGORITHM
 from csdp.publisher import Release, Standing
 from csdp.report.certificate import certify
@@ -40,6 +41,7 @@ MODULES = (
 
 def unpack(version: str, folder: Path) -> Path:
     """A ledger of an earlier version as a file of its own."""
+    folder.mkdir(exist_ok=True)
     path = folder / "ledger.db"
     with gzip.open(FILES / f"ledger-{version}.db.gz") as packed, path.open("wb") as unpacked:
         shutil.copyfileobj(packed, unpacked)
@@ -47,11 +49,25 @@ def unpack(version: str, folder: Path) -> Path:
     return path
 
 
+def unpack_at(where: str, folder: Path) -> str | Path:
+    """A ledger of 0.2 as a file of its own, or copied to a server row by row."""
+    path = unpack("0.2", folder)
+    if where.startswith("sqlite"):
+        return path
+    Ledger.open(where).close()
+    target = sa.create_engine(where.replace("postgresql://", "postgresql+psycopg://"))
+    with sa.create_engine(f"sqlite:///{path}").connect() as old, target.begin() as new:
+        for table in (store.datasets, store.plans, store.entries):
+            new.execute(sa.insert(table), [dict(row._mapping) for row in old.execute(sa.select(table))])
+    target.dispose()
+    return where
+
+
 class TestVersion02:
     """A ledger of csdp 0.2: several plans, gaps, late readings, an initial law, a schedule, a change of plan."""
 
-    def test_it_is_verified_and_replayed_and_goes_on(self, tmp_path: Path) -> None:
-        with Ledger.open(unpack("0.2", tmp_path)) as ledger:
+    def test_it_is_verified_and_replayed_and_goes_on(self, where: str, tmp_path: Path) -> None:
+        with Ledger.open(unpack_at(where, tmp_path / "old")) as ledger:
             assert ledger.verify() == []
             recorded = {one.name: list(ledger.entries(one.name)) for one in ledger.datasets()}
             assert set(recorded) == {"changed", "gaps", "initial", "level", "many", "mean"}
