@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import csdp
 from study import baselines, drawing
-from study.errors import error_given_aged
+from study.baselines.given_aged import error_given_aged
 from study.record import Chapter, Claim, Finding, format_list, format_percent, is_close
 from study.setting import MEAN, MIXED, correlation, leak, level_for, pair, printed_leakage
 

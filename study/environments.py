@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import csdp
-from csdp.accountant.build import build_components
 from study import sets
 
 #: The parts of a day of flights, whose nights are left out; the others have the time of day as their clock.
@@ -58,7 +57,7 @@ def read_past(name: str) -> csdp.Panel:
 def list_models(name: str) -> dict[str, dict[str, Any]]:
     """Every model that a data set may have, and the settings of its fit."""
     back: dict[str, Any] = {"direction": "backward"}
-    clock = back | {"cycle": CYCLES.get(name)}
+    clock = back | {"environments": CYCLES.get(name)}
     return {
         "independent": {"neighbours": 0},
         "coupled, forward": {},
@@ -94,19 +93,15 @@ def describe_model(name: str, model: str, panel: csdp.Panel | None = None) -> Mo
 
 
 def release_leakage(chain: Any) -> float:
-    """Leakage of one release of the mean at age `AGE`, given the environment where there is one.
+    """Leakage of one release of the mean at age `AGE`, given the environment.
 
-    Where exact leakage takes long, the least of what is known of components of any size; an accountant follows all
-    phases of a clock at once.
+    If exact leakage takes long, the least of what is known of components of any size.
     """
-    query, largest = csdp.Mean(), max(len(component) for component in chain.given_path().components())
-    if chain.phases > EXACT_PHASES:
-        plan = csdp.Plan(chain, query, AGE, EPSILON_C)
-        return csdp.Accountant(plan, build_components(plan, "vector")).after(1).epsilon
+    largest = max(len(component) for component in chain.given_path().components())
     bounds: tuple[str, ...] = ("auto",)
-    if chain.states**largest > EXACT_STATES:
+    if chain.phases > EXACT_PHASES or chain.states**largest > EXACT_STATES:
         bounds = ("influence" if chain.direction == "backward" else "lineage", "group")
-    return min(csdp.leakage(chain, query, ages=AGE, epsilon_c=EPSILON_C, bound=bound).epsilon for bound in bounds)
+    return min(csdp.leakage(chain, csdp.Mean(), ages=AGE, epsilon_c=EPSILON_C, bound=b).epsilon for b in bounds)
 
 
 def main(names: list[str]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import csdp
 from study import drawing
-from study.errors import Law, error_given_aged
+from study.baselines.given_aged import Law, error_given_aged
 from study.record import Chapter, Claim, format_list, format_range, is_close, no_entries
 from study.setting import COUPLINGS, EQUAL, MEAN, MIXED, correlation, leak, level_for, pair
 

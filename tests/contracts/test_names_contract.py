@@ -48,7 +48,7 @@ def chain(names=NAMES) -> CoupledChain:
 
 
 def plan(epsilon_c=LOUD, names=NAMES) -> Plan:
-    return Plan(chain(names), Linear([1.0, 4.0]), [1, 3], epsilon_c, bound="group")
+    return Plan(chain(names), Linear([1.0, 4.0]), [1, 3], epsilon_c)
 
 
 STATES = np.random.default_rng(5).integers(0, 2, (TICKS, 2))
@@ -137,7 +137,7 @@ def test_another_order_is_put_in_order(entry, tmp_path) -> None:
 
 def test_a_table_whose_sequences_have_their_own_values(tmp_path) -> None:
     """The values go with the names, not with the places."""
-    made = Plan(replace_values([[0.0, 1.0], [0.0, 8.0]]), Sum(), [1, 3], LOUD, bound="group")
+    made = Plan(replace_values([[0.0, 1.0], [0.0, 8.0]]), Sum(), [1, 3], LOUD)
     table = open_table(wide_table(tmp_path, STATES[:, ::-1] * [8, 1]), made)
     expected = {t: float(STATES[t - 1, 0] + 8 * STATES[t - 3, 1]) for t in range(3, TICKS)}
     assert published(table, tmp_path, made) == expected

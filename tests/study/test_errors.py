@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from study.errors import error_given_aged
+from study.baselines.given_aged import error_given_aged
 
 import csdp
 from oracle import aged_law, snapshots
