@@ -290,7 +290,7 @@ class Runner:
             self._open.limit(_TOGETHER)
             return
         self._done = mark.closed
-        self._open.begin(mark.closed + 1, self.clock.tick(mark.newest) + _TOGETHER)
+        self._open.begin(mark.closed + 1, self.clock.tick(self._time.highest))
 
     def advance(self, time: Time) -> None:
         """Let time pass without a reading, so that ticks close although no reading comes.

@@ -128,9 +128,7 @@ class Timekeeper:
 
     def observe(self, time: Time, sequences: npt.ArrayLike) -> Verdict:
         """Judge the time of a message about some sequences, and move the mark."""
-        if self._clock.times == "wall":
-            limit = self._clock.limit(self._wall.now())
-        else:
+        if self._clock.times == "data":
             self._majority.record(sequences, time)
             if self._reached is None or time > self._reached + self._jump:
                 self._update_reached()
@@ -138,12 +136,19 @@ class Timekeeper:
                 return "open"
             if self.mark is None:
                 self.mark = self._clock.advance(None, self._reached).mark
-            limit = self._reached + self._jump
-        moved = self._clock.observe(self.mark, time, limit=limit)
+        moved = self._clock.observe(self.mark, time, limit=self.highest)
         self.mark = moved.mark
         if moved.verdict == "ahead":
             self._log_ahead()
         return moved.verdict
+
+    @property
+    def highest(self) -> Time:
+        """The greatest time that counts at present."""
+        if self._clock.times == "wall":
+            return self._clock.limit(self._wall.now())
+        assert self._reached is not None  # as soon as there is a mark
+        return self._reached + self._jump
 
     def _update_reached(self) -> None:
         known = [one for one in (self._majority.reached(), self._advanced) if one is not None]
@@ -187,7 +192,7 @@ class Timekeeper:
             return (
                 "" if self.mark is not None else "ticks wait until more than half of the sequences have sent a reading"
             )
-        beyond = self.mark is not None and self.mark.newest > self._clock.limit(self._wall.now())
+        beyond = self.mark is not None and self.mark.newest > self.highest
         return self._wall.trouble or (
             "the newest time lies beyond the wall clock, which was wrong: ticks wait for it; restart without state_file"
             if beyond
