@@ -12,7 +12,6 @@ private reading::
     ├── TooLargeError                      the work would pass a stated size limit
     ├── InfeasibleError                    no plan meets the target
     ├── NotUsefulError                     a release would hardly improve on guessing the usual value
-    ├── UnsoundError                       a bound that is not proven was asked to certify
     ├── BudgetExceeded                     a release would pass a limit of its dataset
     ├── BrokerError                        the broker of a stream refuses the connection (csdp.stream)
     └── LedgerError                        the ledger cannot be used
@@ -84,10 +83,6 @@ class NotUsefulError(CsdpError):
         super().__init__(message)
         self.usefulness = usefulness
         self.helps = helps
-
-
-class UnsoundError(CsdpError):
-    """A bound that is not proven was asked to certify."""
 
 
 class BudgetExceeded(CsdpError):  # noqa: N818 - the name is part of the public interface

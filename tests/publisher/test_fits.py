@@ -34,15 +34,6 @@ def started(file: Path, chain: Any, **given: Any) -> Publisher:
     return opened(file, budget=None, plan=plan(chain, epsilon_c=0.5), **given)
 
 
-def test_every_member_of_a_family_counts(file: Path) -> None:
-    """0.5 of the releases, 0.4 and 0.6 of two fits: 1.5, where the first member alone gives less."""
-    with started(file, Family([fitted(0.3, 0.4, "a"), fitted(0.2, 0.6, "b")])) as publisher:
-        publisher.publish(panel(4))
-        assert publisher.summary()["event_level"] == pytest.approx(1.5)
-        assert publisher.fit_epsilon == pytest.approx(1.0)
-        assert publisher.guarantee()["fits"] == {"a": 0.4, "b": 0.6}
-
-
 def _tied() -> CoupledChain:
     return fitted(0.3, 0.4, "a", sequences=2)
 

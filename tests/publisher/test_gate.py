@@ -14,7 +14,7 @@ import pytest
 
 from csdp import CoupledChain, Custom, Identity, Linear, Max
 from csdp.accountant import Accountant
-from csdp.errors import InputError, LedgerConflictError, UnsafeRandomnessWarning, UnsoundError
+from csdp.errors import InputError, LedgerConflictError, UnsafeRandomnessWarning
 from csdp.ledger import Ledger
 from csdp.panel import Panel, to_states
 from csdp.plan import Plan
@@ -50,15 +50,6 @@ def test_queries_that_only_share_their_name_are_refused(file: Path) -> None:
             pass
         with pytest.raises(LedgerConflictError, match="plan"):
             Publisher(Plan(many, second, 1, 0.5), dataset=f"d{number}", ledger=file)
-
-
-def test_a_bound_that_is_not_proven_cannot_publish(file: Path) -> None:
-    for bound in ("printed-loose", "printed-tight"):
-        with pytest.raises(UnsoundError, match="not proven"):
-            opened(file, plan=plan(bound=bound))
-    assert not file.exists()
-    with opened(file) as publisher, pytest.raises(UnsoundError, match="not proven"):
-        publisher.change_plan(plan(bound="printed-loose"), from_tick=5)
 
 
 def test_unknown_ways_to_refuse_are_refused(file: Path) -> None:

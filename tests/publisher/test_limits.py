@@ -16,7 +16,7 @@ from csdp.panel import Panel
 from csdp.publisher import Release, Skipped
 from csdp.publisher.charge import fitting_settings
 
-from publisher.rules import BUDGET, NAME, PAIR, charged_ticks, check, opened, outputs, panel, plan, snapshot  # isort: skip
+from publisher.rules import BUDGET, NAME, PAIR, charged_ticks, check, opened, panel, plan, snapshot  # isort: skip
 from accountant.systems import follow
 
 
@@ -86,17 +86,6 @@ def test_what_can_never_be_afforded_says_so(file: Path) -> None:
         assert caught.value.spent < 1e-12
         assert caught.value.fits["epsilon_c"] < 0.5
         assert publisher.summary()["published"] == 0
-
-
-def test_a_batch_is_released_up_to_the_refusal(file: Path) -> None:
-    with opened(file) as publisher:
-        with pytest.raises(BudgetExceeded):
-            publisher.publish(panel(10))
-        assert sorted(outputs(publisher.ledger)) == charged_ticks(publisher.ledger) == [1, 2, 3]
-        with pytest.raises(BudgetExceeded):
-            publisher.publish(panel(10))
-        assert sorted(outputs(publisher.ledger)) == charged_ticks(publisher.ledger) == [1, 2, 3]
-        check(publisher.ledger)
 
 
 def test_a_refusal_on_record_loses_nothing_that_is_granted_after_it(file: Path) -> None:
