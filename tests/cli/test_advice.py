@@ -105,22 +105,17 @@ class TestTranslation:
 #: Python arguments in messages that have no option, and why no command can run into them.
 PYTHON_ONLY = {
     "times": "clocks and publishers of Python; release has --simulated-times, a stream [clock] times",
-    "state": "the accountant of Python",
     "cost": "the accountant of Python",
     "environment": "of csdp.leakage; the commands use the chain as it is",
     "phase": "of csdp.leakage",
-    "law": "of csdp.mse",
-    "given": "of csdp.mse",
     "of": "of a query that is written in Python; commands name queries by a text",
     "at_least": "of a query that is written in Python",
     "below": "of a query that is written in Python",
     "k": "a number of values in a formula",
-    "shared": "of Discretiser.declared",
     "switching": "of EnvironmentChain, which is written in Python",
     "read_only": "of Ledger.open; commands that only look open it so",
     "workers": "of csdp.leakage",
     "cycle": "of EnvironmentChain, which is written in Python",
-    "estimate": "of csdp.mse and csdp.find_plan",
 }
 
 
