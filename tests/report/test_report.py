@@ -8,10 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
-import numpy as np
 import pytest
 
-from csdp import Accountant, CoupledChain, Ledger, Mean, Panel, Plan, Publisher, leakage
+from csdp import Accountant, CoupledChain, InfluenceFamily, Ledger, Mean, Panel, Plan, Publisher, leakage
 from csdp.bounds.result import as_text
 from csdp.chain import Verdict
 from csdp.errors import InputError
@@ -258,9 +257,8 @@ class TestCertificate:
 
 
 def test_a_report_of_a_ledger_has_plain_words_first(tmp_path):
-    ring = 0.8 * np.eye(20) + 0.2 * np.roll(np.eye(20), 1, axis=1)
-    backward = CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]], direction="backward")
-    plan = Plan(backward, "mean", ages=8, epsilon_c=1.0)
+    backward = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
+    plan = Plan(InfluenceFamily.around(backward, 0.01), "mean", ages=8, epsilon_c=1.0)
     with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db", budget=0.5) as publisher:
         publisher.publish(Panel.from_states(backward.simulate(20, seed=1)))
     report_ledger(tmp_path / "ledger.db", tmp_path / "out", dataset="d", version="9.9")
