@@ -17,6 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+mpl.use("agg")  # pictures without a window
+
 FOLDER = Path(__file__).parent / "notebooks"
 
 
@@ -64,13 +69,12 @@ def to_markdown(cells: list[Cell]) -> str:
 
 def _show(value: Any) -> str:
     """What Jupyter would show of a value: a picture, a table or a text."""
-    picture = getattr(value, "_repr_png_", None)
-    if picture is not None:
+    if isinstance(value, Figure):
         words = ", ".join(label for axes in value.axes for label in (axes.get_ylabel(), axes.get_xlabel()) if label)
-        content = base64.b64encode(picture()).decode()
-        return (
-            f'<p><img alt="Picture: {html.escape(" ".join(words.split()))}" src="data:image/png;base64,{content}"></p>'
-        )
+        file = io.BytesIO()
+        value.savefig(file, format="png", dpi=100)
+        content = base64.b64encode(file.getvalue()).decode()
+        return f'<p><img alt="Picture: {html.escape(words)}" src="data:image/png;base64,{content}"></p>'
     page = getattr(value, "_repr_html_", None)
     if page is not None:
         return f'<div class="output">{" ".join(page().split())}</div>'

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 
 DOCS = Path(__file__).parents[1] / "docs"
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
@@ -24,8 +23,8 @@ def runner():
     return module
 
 
-def test_there_are_four():
-    assert [path.stem for path in NOTEBOOKS] == ["audit-and-attack", "first-release", "live", "own-data"]
+def test_there_are_two():
+    assert [path.stem for path in NOTEBOOKS] == ["first-release", "own-data"]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -35,7 +34,6 @@ def test_it_runs_and_ends_in_a_useful_release(runner, path, monkeypatch, tmp_pat
     assert estimated, "nothing is released"
     page = runner.to_markdown(cells)
     assert page.count('src="data:image/png;base64,') >= 1
-    assert '<div class="csdp" ' in page
     assert not list(tmp_path.iterdir()), "it leaves files behind"
 
 
@@ -50,45 +48,11 @@ def test_sources_have_no_outputs_and_the_format_that_jupyter_reads(path):
     assert notebook["cells"][0]["source"][0].startswith("# ")
 
 
-@pytest.fixture(scope="module")
-def shown(runner):
-    """Pictures, tables and words of the first notebook."""
-    cells = runner.run_notebook(DOCS / "notebooks" / "first-release.ipynb")
-    return [runner._show(cell.value) for cell in cells if hasattr(cell.value, "to_pandas") or "plot()" in cell.source]
-
-
-@pytest.mark.parametrize(
-    ("width", "scheme"),
-    [
-        (1200, "light"),
-        (390, "dark"),
-        pytest.param(1200, "dark", marks=pytest.mark.slow),
-        pytest.param(390, "light", marks=pytest.mark.slow),
-    ],
-)
-def test_what_a_notebook_shows_in_a_browser(shown, browser, width, scheme):
-    """All there, nothing wider than the page, accessible."""
-    style = "body {background: canvas; color: canvastext; font-family: sans-serif} img {max-width: 100%}"
-    head = f'<title>x</title><meta name="color-scheme" content="light dark"><style>{style}</style>'
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    complaints = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.set_content(f'<html lang="en"><head>{head}</head><body><main><h1>x</h1>{"".join(shown)}</main></body></html>')
-    assert complaints == []
-    assert page.locator(".csdp table").count() >= 4
-    assert all(page.evaluate("[...document.images].map(image => image.naturalWidth > 300)"))
-    assert page.locator("img").count() == 3
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    assert [each["id"] for each in Axe().run(page).response["violations"]] == []
-    page.close()
-
-
 def test_an_error_says_where(runner, tmp_path):
     content = json.loads(NOTEBOOKS[0].read_text(encoding="utf-8"))
-    content["cells"][1]["source"] = ["1 / 0"]
+    content["cells"][2]["source"] = ["1 / 0"]
     path = tmp_path / "broken.ipynb"
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(ZeroDivisionError) as error:
         runner.run_notebook(path)
-    assert "broken.ipynb, cell 1" in str(error.traceback[-1].path)
+    assert "broken.ipynb, cell 2" in str(error.traceback[-1].path)

@@ -19,7 +19,6 @@ from csdp.chain import Family, Model, Verdict, certified_model, worst_verdict
 from csdp.chain.evidence import DECLARED
 from csdp.chain.files import model_from_dict
 from csdp.chain.model import refuse_initial
-from csdp.display import Displayed
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
 from csdp.json_text import parse_json
 from csdp.noise import variance
@@ -57,7 +56,7 @@ SCALES: Final = (1e-9, 1e9)
 
 
 @dataclass(frozen=True, eq=False)
-class Plan(Displayed):
+class Plan:
     """One kind of release: query, ages, noise level, and the leakage of the present that a single one certifies.
 
     Frozen; `digest` names its content together with the version of the algorithm. The certificate is for the

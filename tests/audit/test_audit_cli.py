@@ -9,16 +9,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from csdp import CoupledChain, Mean, attack, audit
+from csdp import Mean
 from csdp.cli import app
-from csdp.errors import InputError
 from csdp.ledger import Ledger
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import Publisher
-from csdp.report.figures import attack_figure, audit_figure, save_figure
 
-from audit.mechanisms import ONE, SKEWED, mean_with  # isort: skip
+from audit.mechanisms import SKEWED  # isort: skip
 from audit.test_replay import plan, replay_written, understating_admission  # isort: skip
 
 
@@ -119,37 +117,3 @@ def test_a_lying_ledger_is_found_out(where):
     assert "15 findings" in result.stdout
     assert "csdp: dataset 'ward-7': entry 2: tick 1: the leakage of the present is recorded as 0.098" in result.stderr
     assert json.loads(run("skewed.json", "--ledger", where, "--format", "json", code=4).stdout)["ok"] is False
-
-
-# ---- figures
-
-
-def drawn(figure, path):
-    save_figure(figure, path)
-    return Path(path).read_text()
-
-
-def test_the_figure_of_an_audit_names_every_line(tmp_path):
-    ours = audit(Plan(ONE, Mean(), 1, 1.0), samples=20_000, seed=1)
-    half = audit(mean_with(0.5), Plan(ONE, Mean(), 1, 1.0), samples=20_000, seed=1)
-    text = drawn(audit_figure({"ours": ours, "half the noise": half}, exact=0.5), tmp_path / "a.svg")
-    for words in ("half the noise:", "violated", "no violation", "claimed 0.374", "exact 0.5"):
-        assert words in text
-    with pytest.raises(InputError, match="no audit"):
-        audit_figure({})
-
-
-def test_the_figure_of_an_attack_shows_the_truth_only_where_it_is_given(tmp_path):
-    chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.1, 0.9]], names=["north", "south"])
-    chosen = Plan(chain, Mean(), 1, 2.0)
-    outputs = [0.4, None, 0.7, 1.2]
-    truth = np.array([[0, 1], [1, 1], [0, 0], [1, 0]])
-    open_, closed = attack(chosen, outputs, truth=truth), attack(chosen, outputs)
-    text = drawn(attack_figure(open_, sequence=1, bound=chosen.certified.epsilon), tmp_path / "a.svg")
-    for words in ("true value", "(private)", "south", "leakage of", "with outputs"):
-        assert words in text
-    assert "private" not in drawn(attack_figure(closed, bound=[0.1, 0.2, 0.3, 0.4]), tmp_path / "b.svg")
-    with pytest.raises(InputError, match="sequence 2 given"):
-        attack_figure(open_, sequence=2)
-    with pytest.raises(InputError, match="2 bounds given for 4 ticks"):
-        attack_figure(open_, bound=[0.1, 0.2])

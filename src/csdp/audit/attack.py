@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats
-from csdp.display import Displayed
 from csdp.errors import InputError, TooLargeError
 from csdp.plan import Plan
 
@@ -26,7 +25,7 @@ ATTACK_STATES = 4096
 
 
 @dataclass(frozen=True, eq=False)
-class Attack(Displayed):
+class Attack:
     """The attacker's beliefs, tick by tick.
 
     `posterior` (T, s, m): the law of each sequence's present state given the outputs up to that tick (and, for an

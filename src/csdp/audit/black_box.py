@@ -21,7 +21,6 @@ from csdp.arrays import Bools, Floats, Indices
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import Witness, as_text
 from csdp.chain import Model
-from csdp.display import Displayed
 from csdp.errors import InputError, TooLargeError
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ MOST_FEATURES = 128
 
 
 @dataclass(frozen=True)
-class Audit(Displayed):
+class Audit:
     """Result of an audit: with probability `confidence`, the mechanism leaks at least `lower` of the present.
 
     `claim` is the leakage it was compared with, `claim_words` its origin. `event` is the set of outputs that

@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 
 from csdp.bounds.adversary import Adversary
 from csdp.chain.evidence import DECLARED, Verdict
-from csdp.display import Displayed
 from csdp.errors import InputError
 
 Bound = Literal[
@@ -138,7 +137,7 @@ class Witness:
 
 
 @dataclass(frozen=True)
-class Leakage(Displayed):
+class Leakage:
     """How much a release tells about the present: `epsilon`, and what kind of statement it is.
 
     `sound`: proven never to be below the truth under the model, so that it may certify. `reason` says why this bound

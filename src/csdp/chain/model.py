@@ -19,7 +19,6 @@ from csdp.chain import stationary
 from csdp.chain.evidence import DECLARED, Evidence, Verdict
 from csdp.chain.stationary import ChainSummary
 from csdp.chain.steps import KERNEL_STATES, MAX_STATES, ReversedStep, Step, joint_states
-from csdp.display import Displayed
 from csdp.errors import InputError, TooLargeError
 from csdp.json_text import parse_json
 from csdp.lattice import common_unit, on_lattice
@@ -41,7 +40,7 @@ ROW_TOLERANCE = 1e-8
 _OF_A_FIT = frozenset({"digest", "_subchains"})  #: what is cached of a model and depends on what it carries
 
 
-class Model(ABC, Displayed):
+class Model(ABC):
     """A Markov law of s sequences with m states each; frozen, equal by content.
 
     Snapshots are numbered with the first sequence as the most significant digit. A model stands for the models that

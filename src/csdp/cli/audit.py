@@ -18,7 +18,6 @@ from csdp.cli.terminal import (
     print_json,
     print_lines,
     print_notice,
-    print_written,
     printable,
     progress_bar,
 )
@@ -71,9 +70,6 @@ def audit(
     ] = 1_000_000,
     confidence: Annotated[float, typer.Option(help="Confidence level of the lower bound, in (0, 1).")] = 0.999,
     seed: options.OptionalSeed = None,
-    figure: Annotated[
-        Path | None, typer.Option(metavar=options.FIGURE, help="Draw the lower bound and the claim to this file.")
-    ] = None,
     ledger: Annotated[
         str | None,
         typer.Option(
@@ -90,7 +86,7 @@ def audit(
     \b
     Example:
       csdp audit plan.json --samples 100000
-      csdp audit plan.json --claim 2 --samples 200000 --figure audit.svg
+      csdp audit plan.json --claim 2 --samples 200000
       csdp audit --ledger ledger.db
 
     With --ledger every recorded leakage is computed again and the hash chain is verified; a plan must equal the
@@ -101,7 +97,7 @@ def audit(
 
     declared = None if plan is None else PlanFile.load(plan).plan
     if ledger is not None:
-        attack = {"--claim": claim, "--mechanism": mechanism, "--pair": pair, "--figure": figure, "--seed": seed}
+        attack = {"--claim": claim, "--mechanism": mechanism, "--pair": pair, "--seed": seed}
         options.refuse_together(attack, "--ledger")
         _replay(ledger, dataset=dataset, head=head, plan=declared, form=form)
         return
@@ -109,7 +105,6 @@ def audit(
         raise InputError("dataset, head: only with --ledger; give it, or leave out --dataset and --head")
     if declared is None:
         raise InputError("plan: not given; give PLAN.json, as `csdp plan` writes it, or --ledger to replay one")
-    options.check_figure(figure)
     with progress_bar() as progress:
         result = _attack(
             declared,
@@ -123,15 +118,10 @@ def audit(
             seed=seed,
             progress=progress,
         )
-    if figure is not None:
-        from csdp.report.figures import audit_figure, save_figure
-
-        save_figure(audit_figure({mechanism or "our noise": result}), figure)
     if form == "json":
         print_json(result.to_dict())
     else:
         _print_audit(result)
-        print_written([figure] if figure is not None else [])
     if result.violated:
         raise typer.Exit(VIOLATED)
 

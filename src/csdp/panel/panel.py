@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats, Indices, Ints, fill_masked
-from csdp.display import Displayed
 from csdp.errors import InputError
 
 Outside = Literal["refuse", "clamp"]
@@ -25,7 +24,7 @@ _LISTED = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Panel(Displayed):
+class Panel:
     """States of s sequences at T ticks, -1 if a reading is missing.
 
     `states` (T, s): state numbers; `ticks` (T,): consecutive whole numbers; `times` (T,): as read; `step`: time from
@@ -142,7 +141,7 @@ class Panel(Displayed):
 
 
 @dataclass(frozen=True, eq=False)
-class Readings(Displayed):
+class Readings:
     """Numbers of s sequences at T ticks, NaN if a reading is missing: what a file holds, before it becomes states.
 
     `readings` (T, s); `ticks`, `times`, `step` as in a `Panel`. They are private unless you know them to be public.

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from csdp.chain import Family, Model, certified_model
-from csdp.display import Displayed
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.result import About, Estimate
 from csdp.plan import Plan
@@ -37,7 +36,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Frontier(Displayed):
+class Frontier:
     """Points by age and noise level, and the squared error of publishing nothing (leakage 0).
 
     `releases` and `about` are those of the points, as for `find_plan`.

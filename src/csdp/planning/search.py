@@ -17,7 +17,6 @@ from csdp.aging import Progress
 from csdp.bounds.result import Leakage, as_text
 from csdp.chain import Family, Model, certified_model
 from csdp.check import number, whole
-from csdp.display import Displayed
 from csdp.errors import CsdpError, InfeasibleError, InputError, NotUsefulError
 from csdp.estimate import Error, mse
 from csdp.estimate.result import USEFUL, About, Estimate, about_words, check_about
@@ -34,7 +33,7 @@ _RISES_LATER: Final = (
 
 
 @dataclass(frozen=True)
-class FoundPlan(Displayed):
+class FoundPlan:
     """The result of a search: the plan, what it achieves, and how it was found.
 
     Args:

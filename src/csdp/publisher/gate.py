@@ -23,7 +23,6 @@ from csdp import fran
 from csdp.accountant import Accountant
 from csdp.chain import join_fits, private_fits
 from csdp.clock import Times, WallClock
-from csdp.display import Displayed
 from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, UncheckedModelError
 from csdp.estimate import Estimator
 from csdp.ledger import Ledger, PrivacyLimits, Published, Refused, Request, Reserved, Terms, TickGrid
@@ -118,7 +117,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Batch(Displayed):
+class Batch:
     """The releases of a panel, and its ticks without one.
 
     `recorded`: releases that were on record before, whose numbers do not come from these readings.
@@ -133,6 +132,22 @@ class Batch(Displayed):
 
     def __len__(self) -> int:
         return len(self.releases)
+
+    def to_pandas(self) -> Any:
+        """A table with a row for each release; a column of several outputs is followed by the number of the output."""
+        try:
+            import pandas as pd  # type: ignore[import-untyped]  # its stubs are no dependency
+        except ModuleNotFoundError:
+            raise InputError("to_pandas: pandas is not installed; pip install pandas") from None
+        table = pd.DataFrame({"tick": [release.tick for release in self]})
+        for name in _ROWS:
+            rows = pd.DataFrame([list(getattr(release, name)) for release in self])
+            one = name.removesuffix("s") if name == "values" else name
+            rows.columns = [one] if rows.shape[1] == 1 else [f"{one}:{i}" for i in rows.columns]
+            table = table.join(rows)
+        for name in ("about", "epsilon_s", "model"):
+            table[name] = [getattr(release, name) for release in self]
+        return table
 
     def __repr__(self) -> str:
         recorded = f" ({self.recorded:,} recorded before)" if self.recorded else ""
