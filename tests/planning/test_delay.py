@@ -86,6 +86,7 @@ def test_a_frontier_about_the_time_read_keeps_every_delay_that_leaks_less():
     [
         ({"budget": 0.5}, "both targets"),
         ({"max_mse": 0.5}, "both targets"),
+        ({"budget": 0.5, "max_mse": 0.1, "ages": "vector"}, "one age for all sequences"),
         ({"budget": 0.5, "max_mse": 0.1, "about": "yesterday"}, "'now' .* or 'then'"),
     ],
 )

@@ -5,7 +5,7 @@ from bisect import bisect_right
 import numpy as np
 import pytest
 
-from csdp import Accountant, CoupledChain, Family, Mean, Panel, Plan, Publisher, find_plan, frontier, leakage, mse
+from csdp import Accountant, CoupledChain, Family, Mean, Panel, Plan, Publisher, Sum, find_plan, frontier, leakage, mse
 from csdp.errors import BudgetExceeded, InfeasibleError, InputError, NotUsefulError
 from csdp.planning.curves import Curves
 from csdp.planning.search import _Search, check_useful, improvements
@@ -68,6 +68,25 @@ def test_targets_above_the_no_data_line_say_so():
     found = find_plan(paper(), Mean(), max_mse=0.6, max_age=20)
     assert "publishing nothing" in found.note
     assert found.error.no_data == pytest.approx(0.1333, abs=1e-3)
+
+
+def test_vector_ages_beat_the_best_common_age_where_sequences_differ():
+    slow, fast = [[0.98, 0.02], [0.02, 0.98]], [[0.6, 0.4], [0.4, 0.6]]
+    chain = CoupledChain([[1, 0], [0, 1]], np.array([[slow, slow], [fast, fast]]))
+    options = {"budget": 0.4, "estimate": "linear", "min_age": 1, "max_age": 6}
+    common = find_plan(chain, Sum(), **options)
+    vector = find_plan(chain, Sum(), ages="vector", **options)
+    assert vector.error.mse < common.error.mse * 0.999
+    assert vector.leakage.epsilon <= 0.4
+    # exhaustive search over all pairs of ages: the local search is within 1 %
+    exhaustive = min(_best_at(chain, (a, b), 0.4) for a in range(1, 7) for b in range(1, 7))
+    assert vector.error.mse <= exhaustive * 1.01
+
+
+def _best_at(chain, ages, budget):
+    curves = Curves(chain, Sum(), ages, estimate="linear", releases=1)
+    level = curves.largest_level(budget, 10.0)
+    return np.inf if level is None else curves.error(level).mse
 
 
 def test_continual_plan_keeps_its_budget_for_ever():
@@ -248,6 +267,7 @@ class TestErrors:
             ({"budget": 1.0, "max_age": 1.5}, "max_age: 1.5 given"),
             ({"budget": 1.0, "min_age": 9, "max_age": 3}, "min_age: 9 given; .* at most 3"),
             ({"budget": 1.0, "releases": 0}, "releases: 0 given"),
+            ({"budget": 1.0, "ages": "best"}, "ages: 'best' given"),
             ({"budget": 1.0, "event_limit": -1}, "event_limit: -1 given"),
         ],
     )

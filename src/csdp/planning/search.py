@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, Literal
 
 from csdp.aging import Progress
 from csdp.bounds.result import Leakage, as_text
 from csdp.chain import Family, Model, certified_model
-from csdp.check import number, whole
+from csdp.check import choice, number, whole
 from csdp.errors import CsdpError, InfeasibleError, InputError, NotUsefulError
 from csdp.estimate import Error, mse
 from csdp.estimate.result import USEFUL, About, Estimate, about_words, check_about
@@ -79,6 +80,7 @@ def find_plan(
     about: About = "now",
     max_age: int = 50,
     min_age: int = 0,
+    ages: Literal["common", "vector"] = "common",
     releases: Releases = 1,
     estimate: Estimate = "history",
     event_limit: float = EVENT_LIMIT,
@@ -99,6 +101,7 @@ def find_plan(
         about: "now": the error is against the present answer. "then": against the answer of the time of the readings,
             so that age costs only delay.
         max_age, min_age: the ages that a plan may have.
+        ages: "common" for one age of all sequences, "vector" for an age of each if that is better.
         releases: what the leakage is certified for: 1, a number, or "continual". For more than one the level stays
             within a thousandth of the budget.
         estimate: the estimate whose error counts: by default what a publisher puts out, from the last releases (from
@@ -116,6 +119,12 @@ def find_plan(
     >>> find_plan(chain, Mean(), about="then", budget=0.2, max_mse=0.1, releases="continual").delay
     3
     """
+    choice("ages", ages, ("common", "vector"))
+    if about == "then" and ages == "vector":
+        raise InputError(
+            "about='then': answers of one time have one age for all sequences; an age of each (--vector) is for "
+            "about='now'"
+        )
     search = _Search(
         chain=certified_model(chain),
         query=query,
@@ -136,6 +145,8 @@ def find_plan(
             search.least_delay(run)
         else:
             search.best_common_age(run)
+        if ages == "vector" and run.best is not None:
+            search.best_age_vector(run)
     except KeyboardInterrupt:
         if run.best is None:
             raise
@@ -200,10 +211,12 @@ class _Search:
     def _table(self) -> QueryTable:
         return tabulate(self.query, self.chain.members[0])
 
-    def _curves(self, age: int) -> Curves:
-        """Leakage and error at a common age."""
-        ages = [age] * self.chain.members[0].sequences
+    def _curves(self, ages: Sequence[int]) -> Curves:
+        """Leakage and error at some ages."""
         return Curves(self.chain, self._table, ages, estimate=self.estimate, releases=self.releases, about=self.about)
+
+    def _common(self, age: int) -> Curves:
+        return self._curves([age] * self.chain.members[0].sequences)
 
     def least_delay(self, run: _SearchRun) -> None:
         """The least common age at which the level that meets the error target keeps the budget.
@@ -225,7 +238,7 @@ class _Search:
     def _within_both(self, age: int, tried: list[Curves]) -> _Candidate | None:
         """The least level that meets the error target at an age, if it keeps the budget."""
         assert self.budget is not None
-        curves = self._curves(age)
+        curves = self._common(age)
         tried.append(curves)
         level = self._level_for_error(curves)
         if level is None or not curves.leakage(level).epsilon <= self.budget:
@@ -262,10 +275,36 @@ class _Search:
 
     def best_common_age(self, run: _SearchRun) -> None:
         """The best common age; those that cannot beat the best are passed over."""
-        run.tried += [self._curves(age) for age in range(self.min_age, self.max_age + 1)]
+        run.tried += [self._common(age) for age in range(self.min_age, self.max_age + 1)]
         for done, curves in enumerate(run.tried):
             run.report("planning", done, len(run.tried))
             run.best = self._solve(curves, math.inf if run.best is None else run.best.objective) or run.best
+
+    def best_age_vector(self, run: _SearchRun) -> None:
+        """From the best common age: change the age of one sequence, or of two, as long as that helps."""
+        assert run.best is not None
+        seen = {run.best.curves.ages}
+        improved = True
+        while improved:
+            improved = False
+            for ages in self._neighbours(run.best.curves.ages):
+                if ages in seen:
+                    continue
+                seen.add(ages)
+                curves = self._curves(ages)
+                run.tried.append(curves)
+                better = self._solve(curves, run.best.objective * (1 - 1e-9))
+                if better is not None:
+                    run.best, improved = better, True
+                    break
+
+    def _neighbours(self, ages: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """One sequence up to three steps older or younger, then one a step older for another a step younger."""
+        several = range(len(ages))
+        moves = [{i: delta} for i in several for delta in (-3, -2, -1, 1, 2, 3)]
+        moves += [{i: 1, j: -1} for i in several for j in several if i != j]
+        moved = [tuple(age + move.get(i, 0) for i, age in enumerate(ages)) for move in moves]
+        return [one for one in moved if self.min_age <= min(one) and max(one) <= self.max_age]
 
     def finish(self, best: _Candidate, run: _SearchRun) -> FoundPlan:
         """Build the plan and check its numbers once more."""
