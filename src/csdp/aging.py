@@ -1,8 +1,8 @@
 """The law of the aged snapshot given the present, for one component, without storing anything N x N.
 
 A release reads `z_i = x^(i)_{t - A_i}`. Walking from the oldest age to the present, the joint measure
-`Pr(class of what was read so far, snapshot now)` is kept, where two readings belong to one class when the query cannot
-tell them apart. It is pushed forward in one of two forms:
+`Pr(class of what was read so far, snapshot now)` is kept; two readings belong to one class if the query cannot
+distinguish them. It is pushed forward in one of two forms:
 
 - mass: all numbers non-negative, so every entry keeps its relative accuracy, however rare it is;
 - deviation: the difference to independence, a measure of zero mass that is projected back each step, so that tiny
@@ -68,7 +68,7 @@ class AgedLaw:
         model: the model of the component, or its view from one tick.
         parts: (s, m, d) contributions of every sequence and state; readings with equal folds are one class.
         ages: one age for each sequence.
-        oldest: the age at which the initial law holds, where other components are read earlier than this one.
+        oldest: the age at which the prior holds, if other components are read earlier than this one.
         fold: how contributions are combined.
         progress: called with a stage, what is done and what there is to do.
     """
@@ -174,7 +174,7 @@ class AgedLaw:
         return law
 
     def _rounding_error(self, peaks: Floats, carried: float, exponent: int) -> Floats:
-        """Each step adds its rounding; later steps average it, and where the rate is known shrink it."""
+        """Each step adds its rounding; later steps average it, and if the rate is known shrink it."""
         rounding = (2.0 * self.model.step_depth + 8.0) * UNIT
         later = np.arange(peaks.shape[0])[::-1]
         shrink = np.ones(peaks.shape[0])

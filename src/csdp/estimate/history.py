@@ -91,7 +91,7 @@ class HistoryEstimator:
 
     @property
     def kind(self) -> str:
-        """ "seasonal" with a clock, else "history"; "newest" where nothing is looked back on."""
+        """ "seasonal" with a clock, else "history"; "newest" if nothing is looked back on."""
         return "seasonal" if len(self.usual) > 1 else "history" if self.memory > 1 else "newest"
 
     @property

@@ -27,7 +27,7 @@ class Error:
     """Mean squared error of an estimate of the answer, summed over outputs.
 
     `aging`: what the age alone costs (raw). `noise`: variance of the noise. `no_data`: the squared error of
-    publishing nothing but what is usual. `interval`: a 99.9 % confidence interval where the figure is simulated; a plan
+    guessing the usual value. `interval`: a 99.9 % confidence interval if the figure is simulated; a plan
     uses its upper end. `about`: whether the answer is that of the present ("now") or of the time of the readings
     ("then").
     """

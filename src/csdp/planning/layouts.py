@@ -111,7 +111,7 @@ class FittedLayout:
     def kinds(self) -> tuple[ChainKind, ...]:
         """Kinds of chain that are quick to certify and explain readings set aside about as well as any, simple first.
 
-        Empty where another kind is better by more than a standard error.
+        Empty if another kind is better by more than a standard error.
         """
         return choose_kinds(self.panel, strict=self._strict)
 
@@ -137,7 +137,7 @@ class FittedLayout:
         return self._chains[kind]
 
     def ensemble(self, kind: ChainKind) -> int:
-        """Further plausible chains beside the fitted one; none where each would make every release slower."""
+        """Further plausible chains beside the fitted one; none if each would make every release slower."""
         quick = kind.name != "coupled" and self.layout.states == 2
         return ENSEMBLE if quick and len(self.panel.names) <= ENSEMBLE_SEQUENCES else 0
 

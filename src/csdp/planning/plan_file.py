@@ -111,6 +111,7 @@ class PlanFile:
 def end_of_past(until: str | int | None, times: npt.NDArray[Any], timezone: str | None) -> str | int | None:
     """The end of a public past as a plan file keeps it: in UTC, or the number of a tick.
 
+    >>> import numpy as np
     >>> end_of_past("2024-07-01 08:00", np.array(["2024-07-01"], dtype="datetime64[s]"), "Europe/Berlin")
     '2024-07-01T06:00:00Z'
     """

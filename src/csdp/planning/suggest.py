@@ -524,7 +524,7 @@ def suggest(
 
     Kinds of chain (independent, by the clock, a hidden environment, coupled; forward, backward) are chosen by how well
     they explain readings that were set aside. Usefulness is measured on the readings; leakage is certified for a
-    release at every tick, in the long run. NotUsefulError, with what would help, where no plan is useful.
+    release at every tick, in the long run. NotUsefulError, with what would help, if no plan is useful.
 
     The proposal is derived from the readings, so they must be public: all of them, or those before `until`.
 
