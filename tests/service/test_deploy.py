@@ -20,7 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 def check_command(words):
     """A command line of ours, from the word after `csdp` on."""
     command, rest = typer.main.get_command(app), list(words)
-    while hasattr(command, "commands"):
+    while rest and rest[0] in getattr(command, "commands", {}):  # `csdp serve` is a command and has some
         command = command.commands[rest.pop(0)]
     known = {option for parameter in command.params for option in parameter.opts}
     used = {word for word in rest if word.startswith("--")}
