@@ -8,6 +8,7 @@ import pytest
 from accountant.systems import follow
 from csdp import Accountant, CoupledChain, EnvironmentChain, Mean, Plan
 from csdp.accountant.account import newest
+from csdp.accountant.kernels import _SCALAR_STEPS
 from csdp.accountant.record import State
 from oracle import (
     clock_backward_kernels,
@@ -136,23 +137,6 @@ def test_what_far_later_ticks_are_bounded_by_never_grows(direction, how, state, 
     assert component.leakage(nothing, 1)[0] == component.decaying_bound(nothing, 1) == 0.0
 
 
-def test_a_large_ring_under_a_clock_counts_the_noise():
-    ring = {(i, (i + d) % 50): w for i in range(50) for d, w in ((0, 0.8), (1, 0.1), (49, 0.1))}
-    members = [CoupledChain(ring, binary(p, p), direction="backward") for p in (0.3, 0.3)]
-    clock = EnvironmentChain(members, cycle=(0, 1))
-    assert Accountant(Plan(clock, Mean(), 1, 0.1)).limit().epsilon == pytest.approx(0.067721, abs=1e-5)
-    slow = CoupledChain(ring, binary(0.1, 0.1), direction="backward")
-    mixed = Accountant(Plan(EnvironmentChain([members[0], slow], cycle=(0, 1)), Mean(), 1, 0.1)).limit().epsilon
-    worst_of_both = (
-        Accountant(Plan(EnvironmentChain([members[0], slow], switching=[[0.5, 0.5], [0.5, 0.5]]), Mean(), 1, 0.1))
-        .limit()
-        .epsilon
-    )
-    slow_alone = Accountant(Plan(slow, Mean(), 1, 0.1)).limit().epsilon
-    assert 0.0677 < mixed < worst_of_both
-    assert worst_of_both == pytest.approx(slow_alone, rel=1e-6)
-
-
 def test_states_of_a_clock_survive_a_ledger_and_a_change_of_plan():
     members = [CoupledChain(PAIR, binary(p, q)) for p, q in ((0.3, 0.3), (0.1, 0.4))]
     chain = EnvironmentChain(members, cycle=(0, 1))
@@ -173,3 +157,13 @@ def test_a_hidden_environment_ties_all_sequences_at_the_group_level():
     assert Accountant(Plan(hidden, Mean(), 1, 1.0)).group_level() == pytest.approx(3.0)
     assert Accountant(Plan(hidden, Mean(), 1, 1.0)).largest_component == 3
     assert Accountant(Plan(clock, Mean(), 1, 1.0)).group_level() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("gap", [_SCALAR_STEPS + n for n in (-1, 0, 1, 2, 5)])
+def test_blocks_are_led_to_their_phase_by_every_tick_of_a_gap(gap):
+    members = [CoupledChain(PAIR, binary(1e-6, 1e-6), direction="backward") for _ in range(7)]
+    chain = EnvironmentChain(members, cycle=tuple(range(7)))
+    (component,) = follow(Plan(chain, Mean(), 0, 1.0), "scalar").components
+    state = np.zeros((7, 1, 1))
+    state[2] = 1.0
+    assert component.advance(state, gap).argmax() == (2 + gap) % 7

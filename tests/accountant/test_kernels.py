@@ -38,11 +38,6 @@ def test_profiles_at_the_ends_of_alpha() -> None:
     assert table.largest(math.inf) == math.inf
 
 
-def test_a_tiny_cost_keeps_its_digits_beside_the_rounding_of_the_kernel() -> None:
-    table = BackwardKernel(PAIR).profile_table(1)
-    assert table.largest(1e-12) / 1e-12 == pytest.approx(table.largest(1e-5) / 1e-5, rel=1e-3)
-
-
 def test_two_laws_that_seem_equal_may_differ_by_their_rounding() -> None:
     """What rounding hides is charged where it tells most: at the rarest snapshot."""
     law = np.array([[0.9, 0.1]])
@@ -130,22 +125,3 @@ def test_a_forgotten_history_does_not_come_back(kind: str) -> None:
     far = [accountant.release(state, 1 + wait) for wait in (10**3, 10**5, 10**9)]
     fresh = accountant.after(1).epsilon
     assert [accountant.leakage(one).epsilon for one in far] == pytest.approx([fresh] * 3, rel=1e-11)
-
-
-def test_a_chain_that_never_forgets_has_no_such_end() -> None:
-    turning = BackwardKernel(CoupledChain([[1.0]], [[0.0, 1.0], [1.0, 0.0]]))
-    assert turning.settling_steps == 2**20
-    assert turning.profile_table(10**3).largest(0.4) == pytest.approx(0.4)
-
-
-def test_a_history_that_has_settled_is_followed_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
-    table, asked = BackwardKernel(PAIR).profile_table(1), list[float]()
-    largest = table.largest
-    monkeypatch.setattr(table, "largest", lambda alpha: asked.append(alpha) or largest(alpha))
-    followed = table.follow(0.7, 500)
-    assert len(asked) < 200
-    expected = [0.7]
-    for _ in range(499):
-        expected.append(0.7 + largest(expected[-1]))
-    assert followed == expected  # to the last digit
-    assert table.follow(0.7, 1) == [0.7]

@@ -222,27 +222,6 @@ def test_a_part_read_behind_a_carried_state_is_charged() -> None:
         never_below(new.leakage(carried).epsilon, system.truth(told, tick))
 
 
-@pytest.mark.parametrize("kind", ["auto", "metric", "scalar"])
-@pytest.mark.parametrize("flips", [(0.3, 0.3), (0.01, 0.05), (0.001, 0.1)])
-def test_unequal_ages_stale_or_not_and_all_that_follows_them(kind: str, flips: tuple[float, float]) -> None:
-    """Two releases that read several slices each: never below brute force, at no later tick above the peak."""
-    up, down = flips
-    system = System(
-        np.array([[0.75, 0.25], [0.25, 0.75]]), np.array([[1 - up, up], [down, 1 - down]]),
-        2, 2, (1, 2), Asked("identity", 2, 2), 2.0,
-    )  # fmt: skip
-    accountant = follow(system.plan(), kind)
-    for count in (1, 2):
-        ticks = [10, 11][:count]
-        for stale in (frozenset[int](), frozenset({count - 1})):
-            state = run(accountant, ticks, stale)
-            told = [system.told(tick, (2, 3) if n in stale else None) for n, tick in enumerate(ticks)]
-            later = [accountant.leakage(state, ticks[-1] + wait).epsilon for wait in range(4)]
-            assert max(later) <= accountant.peak(state) * (1 + 1e-12)
-            for wait in (0, 1):
-                never_below(later[wait], system.truth(told, ticks[-1] + wait))
-
-
 @pytest.mark.parametrize("kind", ["auto", "metric"])
 def test_quiet_ticks_can_raise_leakage_and_the_peak_knows(kind: str) -> None:
     move = np.array([[0.999, 0.001], [0.0001, 0.9999]])

@@ -12,8 +12,6 @@ import pytest
 
 import csdp
 from accountant.systems import follow
-from csdp.accountant import Accountant
-from csdp.errors import InputError
 from oracle import joint_kernel, neighbour_pairs, snapshots, stationary
 
 LEVELS = 2
@@ -164,15 +162,3 @@ def test_a_certificate_of_states_would_be_too_low():
     cancelling = csdp.leakage(backward, csdp.Linear([1.0, -1.0]), ages=1, epsilon_c=1.0).epsilon
     safe = csdp.leakage(backward, csdp.Linear([1.0, -1.0], of=RANGE), ages=1, epsilon_c=1.0).epsilon
     assert cancelling < truth <= safe * (1 + 1e-9)
-
-
-def test_exact_is_refused_and_never_used():
-    chain = csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
-    query = csdp.Mean(of=RANGE)
-    with pytest.raises(InputError, match="law inside a state is not known; use bound='auto'"):
-        csdp.leakage(chain, query, ages=1, epsilon_c=1.0, bound="exact")
-    for age in (0, 1, 2):
-        plan = csdp.Plan(chain, query, age, 1.0)
-        assert plan.certified.bound != "exact"
-        assert Accountant(plan).after(1).bound != "exact"
-    assert csdp.Plan(chain, query, 0, 1.0).certified.epsilon == pytest.approx(1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -119,13 +118,6 @@ def test_a_change_of_plan_goes_on_from_both_states() -> None:
     certified, *alone = (after.epsilon(state, 10) for after, state in zip(new, kept, strict=True))
     assert certified == pytest.approx(min(alone), rel=1e-9)
     assert certified == pytest.approx(old[0].after(10).epsilon, rel=1e-6)
-
-
-def test_a_recorded_state_is_the_same_again() -> None:
-    accountant = Accountant(csdp.Plan(ring(6, 0.8, 0.3, 0.3, "forward"), csdp.Mean(), 1, 0.1))
-    state = accountant.release(accountant.release(accountant.start(), 1), 4)
-    restored = accountant.restore(json.loads(json.dumps(state.to_dict())))
-    assert accountant.epsilon(restored, 6) == accountant.epsilon(state, 6)
 
 
 def test_the_slice_state_alone_comes_to_rest_if_the_scalar_one_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

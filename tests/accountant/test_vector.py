@@ -10,7 +10,6 @@ import pytest
 
 import csdp
 from csdp.accountant import Accountant
-from csdp.accountant.influence import InfluenceComponent
 from csdp.accountant.slice import WINDOW, SliceComponent
 from csdp.errors import InputError
 from oracle import joint_kernel, stationary
@@ -89,27 +88,6 @@ def test_no_state_is_ever_below_brute_force(direction):
 def test_no_state_is_ever_below_brute_force_in_many_histories(direction):
     triples = [pair for seed in range(1000, 6000) if (pair := compare_with_truth(seed, direction)) is not None]
     assert all(now >= truth - ROUNDING and peak >= truth - ROUNDING for now, peak, truth in triples)
-
-
-def test_rings_are_certified_near_the_metric_state():
-    """At most 3 % above the metric state at 0.07, and 20 % at 0.2, on rings of three and four."""
-    for size in (3, 4):
-        for p, epsilon_c, most in ((0.3, 0.1, 1.03), (0.3, 0.28, 1.2)):
-            plan = csdp.Plan(ring(size, 0.8, p, p), csdp.Mean(), 1, epsilon_c)
-            metric, vector = (follow(plan, kind).limit().epsilon for kind in ("metric", "vector"))
-            assert metric <= vector * (1 + 1e-6)
-            assert vector <= most * metric
-
-
-def test_large_rings_count_the_noise_for_ever():
-    for p, most in ((0.3, 0.0680), (0.1, 0.67)):
-        accountant = Accountant(csdp.Plan(ring(50, 0.8, p, p), csdp.Mean(), 1, 0.1))
-        assert [type(component) for component in accountant.components] == [InfluenceComponent]
-        limit = accountant.limit()
-        assert limit.bound == "influence"
-        assert accountant.after(40).epsilon <= limit.epsilon
-        assert limit.epsilon <= most
-        assert accountant.ceiling() == pytest.approx(limit.epsilon)
 
 
 def test_a_history_at_rest_is_above_every_history():
@@ -197,13 +175,6 @@ def test_a_change_of_plan_gives_every_component_its_own_history():
     before = by_component(old, old.history(6))
     assert before[0] > 10 * before[1] > 0
     assert by_component(new, new.take_over(old, old.history(6), tick=6, cost=1e9)) == pytest.approx(before)
-
-
-def test_a_state_at_rest_at_unequal_ages_keeps_equal_states_apart_by_nothing():
-    accountant = follow(csdp.Plan(ring(9, 0.8, 0.3, 0.3), csdp.Mean(), [1, 2, 1] * 3, 0.1), "vector")
-    rest = accountant.long_run()
-    assert (np.diagonal(rest.slices[0], axis1=1, axis2=2) == 0).all()
-    assert accountant.after(10).epsilon <= accountant.limit().epsilon == pytest.approx(accountant.after(30).epsilon)
 
 
 @pytest.mark.parametrize("direction", ["backward", "forward"])
