@@ -1,6 +1,6 @@
-"""Certificates at scale: `lineage`, `slice` and `influence` against sparse products, and against enumeration.
+"""Certificates at scale: `slice` and `influence` against sparse products, and against enumeration.
 
-The measure is ten products of the coupling with a vector, in the same process and run. Targets: `lineage` for a million
+The measure is ten products of the coupling with a vector, in the same process and run. Targets: one step for a million
 sequences with 8 neighbours at age 10 at most 30 measures, `slice` by row sums for 100,000 at most 100, `influence` of a
 release at every tick for ever for a million that are alike at most 60 and below 3 GiB.
 """
@@ -19,16 +19,14 @@ import numpy as np
 import csdp
 from bench.leakage import make_chain
 from bench.record import Record, point, ratio_record, scaled_size
-from csdp.bounds.closed_forms import contraction_coefficient
-from csdp.bounds.lineage import lineage
-from csdp.bounds.overview import age_curve
-from csdp.bounds.slice.bound import slice_bound
+from csdp.bounds.metric import contraction_coefficient
+from csdp.bounds.slice import one_step, slice_bound
 from csdp.chain.model import Direction
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
 NEIGHBOURS = 8
 AGE = 10
-TARGETS = {("lineage", 1_000_000): 30.0, ("slice, row-sum", 100_000): 100.0}
+TARGETS = {("one step", 1_000_000): 30.0, ("slice, row-sum", 100_000): 100.0}
 FOR_EVER = {1_000_000: 60.0}
 
 
@@ -86,11 +84,10 @@ def giants(sequences: int) -> list[Record]:
     chain = giant(sequences)
     measure = ten_products(chain)
     works: dict[str, Callable[[], float]] = {
-        "lineage": lambda: float(lineage(chain, AGE).ranges.max()),
-        "lineage, all ages": lambda: float(age_curve(chain, max_age=AGE, bound="lineage", adversary="uninformed")[-1]),
+        "one step": lambda: float(one_step(chain)[0].max()),
         "slice, row-sum": lambda: float(slice_bound(chain, AGE, form="row-sum").ranges.max()),
-        "leakage(bound=lineage)": lambda: float(
-            csdp.leakage(chain, csdp.Mean(), ages=AGE, epsilon_c=1.0, bound="lineage", adversary="uninformed")
+        "leakage(bound=slice)": lambda: float(
+            csdp.leakage(chain, csdp.Mean(), ages=AGE, epsilon_c=1.0, bound="slice", adversary="uninformed")
         ),
     }
     records: list[Record] = []
@@ -103,15 +100,6 @@ def giants(sequences: int) -> list[Record]:
         records.append({**record, "peak_MiB": round(peak), "epsilon": epsilon})
         records.append(point(name, "sequences", sequences, seconds))
     return records
-
-
-def curves(sequences: int) -> Record:
-    """Measure the bounds of all ages up to 12 against that of age 12 alone, which contains them."""
-    chain = giant(sequences)
-    one, _ = best_of(3, lambda: slice_bound(chain, 12))
-    curve, _ = best_of(3, lambda: age_curve(chain, max_age=12))
-    case = f"age curve to 12, {sequences:,} sequences"
-    return ratio_record(case, "slice bound at age 12", curve, one, target=4.0)
 
 
 def like_components(count: int) -> Record:
@@ -148,7 +136,7 @@ def gaps(rings: tuple[int, ...]) -> list[Record]:
 
 def _gap(chain: csdp.CoupledChain, age: int, truth: float, against: str) -> Record:
     bounds = {form: float(slice_bound(chain, age, form=form).ranges.max()) for form in ("matrix", "shared", "row-sum")}
-    bounds["lineage"] = float(lineage(chain, 1).ranges.max())
+    bounds["one step"] = float(one_step(chain)[0].max())
     return {
         "case": f"ring of {chain.sequences}, age {age}",
         "against": against,
@@ -158,10 +146,10 @@ def _gap(chain: csdp.CoupledChain, age: int, truth: float, against: str) -> Reco
 
 
 def run(scale: float = 1.0) -> list[Record]:
-    """Measure giants, curves and equal components, and how far the bounds are above the truth on rings."""
+    """Measure giants and equal components, and how far the bounds are above the truth on rings."""
     sizes = [scaled_size(full, scale, full // 200) for full in (10_000, 100_000, 1_000_000)]
     results = [for_ever(size, alike=True) for size in sizes]
     results.append(for_ever(sizes[1], alike=False))
     results += [record for size in sizes for record in giants(size)]
-    results += [curves(scaled_size(20_000, scale, 200)), like_components(scaled_size(1000, scale, 20))]
+    results.append(like_components(scaled_size(1000, scale, 20)))
     return results + gaps((6, 8, 10, 12, 14, 16) if scale == 1 else (6,))

@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.record import Record, median_seconds, point, ratio_record, scaled_size
 from csdp import CoupledChain, Mean, leakage
-from csdp.bounds.lineage import lineage
+from csdp.bounds.slice import slice_bound
 
 #: name -> (kind, sequences, p, target ratio or None)
 CASES: dict[str, tuple[str, int, float, float | None]] = {
@@ -30,11 +30,11 @@ CASES: dict[str, tuple[str, int, float, float | None]] = {
     "all-to-all 14, general": ("dense", 14, 0.3, None),
     "ring 12": ("ring", 12, 0.3, None),
     "ring 18": ("ring", 18, 0.3, None),
-    "lineage, 100,000 x 8 neighbours, age 50": ("lineage", 100_000, 0.3, None),
+    "slice, 100,000 x 8 neighbours, age 50": ("slice", 100_000, 0.3, None),
 }
 
 #: Those that need neither much time nor much memory.
-SMALL = ("all-to-all 8, general", "ring 12", "lineage, 100,000 x 8 neighbours, age 50")
+SMALL = ("all-to-all 8, general", "ring 12", "slice, 100,000 x 8 neighbours, age 50")
 SERIES = {"dense": "all-to-all, general", "ring": "ring"}
 
 
@@ -46,7 +46,7 @@ def make_chain(kind: str, s: int, p: float) -> CoupledChain:
         for j in range(s):
             weights[j, (j + 1) % s] = weights[j, (j - 1) % s] = 0.1
         return CoupledChain(weights, move)
-    if kind == "lineage":
+    if kind == "slice":
         from scipy.sparse import coo_array
 
         random = np.random.default_rng(0)
@@ -64,17 +64,17 @@ def make_chain(kind: str, s: int, p: float) -> CoupledChain:
 def run_case(name: str, scale: float) -> Record:
     """Measure one case in this process; at a reduced scale the product is smaller too."""
     kind, s, p, target = CASES[name]
-    if kind == "lineage":
+    if kind == "slice":
         s = scaled_size(s, scale, 1000)
-        name = f"lineage, {s:,} x 8 neighbours, age 50"
+        name = f"slice, {s:,} x 8 neighbours, age 50"
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     seconds = []
     value = 0.0
     for _ in range(2):  # a fresh chain each time: the second run is warm code, not remembered laws
         chain = make_chain(kind, s, p)
         start = time.perf_counter()
-        if kind == "lineage":
-            value = float(lineage(chain, 50).ranges.max())
+        if kind == "slice":
+            value = float(slice_bound(chain, 50).ranges.max())
         else:
             value = leakage(chain, Mean(), ages=5, epsilon_c=1.0, bound="exact").epsilon
         seconds.append(time.perf_counter() - start)
@@ -101,7 +101,7 @@ def run(scale: float = 1.0) -> list[Record]:
         record = json.loads(done.stdout)
         kind, s, p, _ = CASES[name]
         records.append(record)
-        if kind != "lineage" and p == 0.3:
+        if kind != "slice" and p == 0.3:
             records.append(point(SERIES[kind], "sequences", s, record["seconds"]))
     return records
 

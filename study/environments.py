@@ -100,7 +100,7 @@ def release_leakage(chain: Any) -> float:
     largest = max(len(component) for component in chain.given_path().components())
     bounds: tuple[str, ...] = ("auto",)
     if chain.phases > EXACT_PHASES or chain.states**largest > EXACT_STATES:
-        bounds = ("influence" if chain.direction == "backward" else "lineage", "group")
+        bounds = ("influence" if chain.direction == "backward" else "slice", "group")
     return min(csdp.leakage(chain, csdp.Mean(), ages=AGE, epsilon_c=EPSILON_C, bound=b).epsilon for b in bounds)
 
 

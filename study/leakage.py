@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from csdp.bounds.paper import cmc_leakage_coefficient
+from csdp.paper import cmc_leakage_coefficient
 from study import drawing
 from study.record import Chapter, Claim, format_list, format_range, is_close, no_entries
 from study.setting import COUPLINGS, correlation, leak, pair, printed_leakage

@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 
 import csdp
-from csdp.bounds.overview import age_curve
+from csdp.bounds.slice import one_step, slice_bound
 from study.mechanism import large_ring
 from study.setting import MEAN, leak, pair, ring
 
@@ -144,9 +144,9 @@ def network() -> Numbers:
     numbers = {f"reach, age {age}": _reach(chain, age) for age in (1, 2, 4)}
     return numbers | {
         "freshness": [leak(chain, age, 1.0, "freshness") for age in AGES],
-        "slice": age_curve(chain, max_age=len(AGES)).tolist(),
-        "slice of 100,000": age_curve(large_ring(100_000), max_age=len(AGES)).tolist(),
-        "lineage": age_curve(chain, max_age=len(AGES), bound="lineage").tolist(),
+        "slice": slice_bound(chain, len(AGES)).curve.tolist(),
+        "slice of 100,000": slice_bound(large_ring(100_000), len(AGES)).curve.tolist(),
+        "lineage": [float(one_step(chain)[0].max())] * len(AGES),
     }
 
 

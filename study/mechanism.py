@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import csdp
-from csdp.bounds.paper import aged_correlation
+from csdp.paper import aged_correlation
 from study import drawing
 from study.record import Chapter, Claim, format_list, no_entries
 from study.setting import MEAN, leak, pair

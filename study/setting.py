@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 
 import csdp
-from csdp.bounds.paper import aged_correlation
+from csdp import paper
 
 MEAN = csdp.Mean()
 #: The paper's names for the weight of a sequence on itself.
@@ -16,6 +16,8 @@ COUPLINGS = {"no coupling": 1.0, "medium": 0.75, "full": 0.5}
 D2 = 2.0
 #: What the two aged values are in its utility figures.
 EQUAL, MIXED = (1.0, 1.0), (1.0, 0.0)
+#: Formulas of the paper, by the names of their lines in figures.
+FORMULAS = {"printed-loose": paper.printed_loose, "printed-tight": paper.printed_tight, "loose": paper.loose}
 
 
 @lru_cache(maxsize=256)
@@ -43,14 +45,16 @@ def all_to_all(sequences: int, own: float = 0.8) -> csdp.CoupledChain:
 
 @lru_cache(maxsize=4096)
 def leak(chain: csdp.CoupledChain, age: int, epsilon_c: float, bound: str = "exact") -> float:
-    """Leakage of the present by one bound; "exact" is the truth."""
+    """Leakage of the present by one bound, or by a formula of the paper; "exact" is the truth."""
+    if bound in FORMULAS:
+        return FORMULAS[bound](chain, MEAN, ages=age, epsilon_c=epsilon_c)
     return csdp.leakage(chain, MEAN, ages=age, epsilon_c=epsilon_c, bound=bound).epsilon
 
 
 @lru_cache(maxsize=1024)
 def correlation(own: float, age: int) -> float:
     """The paper's Delta_k in its set-up."""
-    return aged_correlation(pair(own), ages=age)
+    return paper.aged_correlation(pair(own), ages=age)
 
 
 def printed_leakage(own: float, age: int, epsilon_c: float) -> float:

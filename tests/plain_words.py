@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from csdp.bounds.result import BOUNDS
 
 #: Names of bounds and units; a guarantee has the name "group" too, and "exact" is plain English.
-SPECIAL = ("metric", "nats", "UNSOUND", *(bound for bound in BOUNDS if bound not in {"exact", "group"}))
+SPECIAL = ("metric", "nats", *(bound for bound in BOUNDS if bound not in {"exact", "group"}))
 
 
 class _Visible(HTMLParser):

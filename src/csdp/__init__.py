@@ -123,6 +123,7 @@ _ROOMS = (
     "ledger",
     "noise",
     "panel",
+    "paper",
     "planning",
     "publisher",
     "report",

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from csdp.accountant.kernels import BackwardKernel, ProfileTable
 from csdp.arrays import Floats
-from csdp.bounds.closed_forms import AgedPairs
+from csdp.bounds.metric import AgedPairs
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
 from csdp.query_table import Query

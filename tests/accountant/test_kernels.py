@@ -87,7 +87,7 @@ def test_far_apart_snapshots_keep_their_distance() -> None:
 
 def test_any_flows_prove_a_bound() -> None:
     """The search may end anywhere: what is rebuilt from any flows lies above all likelihoods within the limits."""
-    from csdp.bounds.metric_loops import _rebuild
+    from csdp.bounds.loops import _rebuild
 
     random = np.random.default_rng(3)
     for n in (3, 6):

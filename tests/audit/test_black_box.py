@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 import csdp
-from csdp import CoupledChain, Custom, Family, Histogram, Identity, JointChain, Max, Mean, audit, leakage
+from csdp import CoupledChain, Custom, Family, Histogram, Identity, JointChain, Max, Mean, audit, leakage, paper
 from csdp.accountant import Accountant
 from csdp.audit.black_box import PastSampler, lower_bound
 from csdp.errors import InputError, TooLargeError
@@ -28,7 +28,7 @@ from audit.mechanisms import ONE, PAIR, SKEWED, SURE, at_age, mean_with, nothing
 
 
 def test_the_printed_formula_is_no_certificate_on_a_skewed_chain():
-    printed = leakage(SKEWED, Mean(), ages=1, epsilon_c=1.0, bound="printed-loose").epsilon
+    printed = paper.printed_loose(SKEWED, Mean(), ages=1, epsilon_c=1.0)
     plan = Plan(SKEWED, Mean(), 1, 1.0)
     result = audit(plan, claim=printed, samples=500_000, confidence=SURE, seed=1)
     assert result.violated

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.bounds.closed_forms import AgedPairs, _range, contraction_coefficient
-from csdp.bounds.lineage import lineage
-from csdp.bounds.paper import cmc_leakage_coefficient
-from csdp.bounds.spectral import spectral_factor
+from csdp.bounds.metric import AgedPairs, _range, contraction_coefficient
+from csdp.bounds.slice import _interval_step
 from csdp.chain.views import PathView
+from csdp.paper import spectral_factor
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
 PAIR = [[0.75, 0.25], [0.25, 0.75]]
@@ -54,21 +53,15 @@ def test_a_range_of_log_odds_covers_rounding_in_the_worst_directions(low: float,
 def test_the_two_states_that_are_told_apart_are_two() -> None:
     """In both orders: the likelier rise first or last."""
     low, high = [[0.9, 0.1], [0.3, 0.7]], [[0.1, 0.9], [0.6, 0.4]]
-    pairs = lineage(csdp.CoupledChain(PAIR, [[low, low], [high, high]]), 2, form="interval").pairs
+    _, pairs = _interval_step(csdp.CoupledChain(PAIR, [[low, low], [high, high]]))
     assert pairs.tolist() == [[0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize(("sequences", "evaluations"), [(2, 9), (3, 27), (4, 3)])
 def test_couplings_are_swept_one_by_one_up_to_three_sequences(sequences: int, evaluations: int) -> None:
     rare = [[0.99, 0.01], [0.3, 0.7]]
-    found = cmc_leakage_coefficient(rare, strength=0.25, ages=1, sequences=sequences, points=3)
+    found = csdp.paper.cmc_leakage_coefficient(rare, strength=0.25, ages=1, sequences=sequences, points=3)
     assert found.evaluations == evaluations
-
-
-@pytest.mark.parametrize(("sequences", "form"), [(3, "exact"), (129, "interval"), (300, "interval")])
-def test_many_sequences_are_followed_as_boxes(sequences: int, form: str) -> None:
-    coupling = {(i, (i + d) % sequences): w for i in range(sequences) for d, w in ((0, 0.8), (1, 0.2))}
-    assert lineage(csdp.CoupledChain(coupling, FLIP), 1).form == form
 
 
 @pytest.mark.parametrize("age", [0, 1, 3])

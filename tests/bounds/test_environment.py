@@ -97,8 +97,8 @@ def test_a_clock_is_exact_and_no_bound_lies_below(direction, seed):
         exact = csdp.leakage(chain, Mean(), ages=age, epsilon_c=epsilon_c)
         assert exact.epsilon == pytest.approx(truth, rel=1e-8, abs=1e-12)
         assert exact.epsilon >= truth * (1 - 1e-12)
-        names = ["profile", "loose", "freshness", "group"]
-        names += ["influence"] if backward else ["lineage", "slice"]
+        names = ["profile", "freshness", "group"]
+        names += ["influence"] if backward else ["slice"]
         for name in names:
             bound = csdp.leakage(chain, Mean(), ages=age, epsilon_c=epsilon_c, bound=name)
             assert bound.epsilon >= truth * (1 - 1e-9), name
@@ -127,11 +127,10 @@ def test_no_bound_for_a_given_environment_lies_below_any_path(direction, seed):
             law = laws[-1]
         truth = max(truth, worst(likelihoods(steps, answers, epsilon_c / delta, age, 1), s, m, law))
     names = ["auto", "group"]
-    names += ["influence", "exact", "freshness"] if direction == "backward" else ["lineage", "slice"]
+    names += ["influence", "exact", "freshness"] if direction == "backward" else ["slice"]
     for name in names:
         bound = csdp.leakage(chain, Mean(), ages=age, epsilon_c=epsilon_c, bound=name)
         assert bound.epsilon >= truth * (1 - 1e-9), name
-        assert bound.sound
 
 
 def test_unequal_ages_and_other_queries_are_exact_under_a_clock():
@@ -157,10 +156,9 @@ def test_unequal_ages_and_other_queries_are_exact_under_a_clock():
 
 def test_questions_that_do_not_fit_the_environment_are_refused():
     members = [CoupledChain(PAIR, binary(p, q)) for p, q in ((0.3, 0.3), (0.1, 0.4))]
-    clock = EnvironmentChain(members, cycle=(0, 1))
     hidden = EnvironmentChain(members, switching=[[0.9, 0.1], [0.1, 0.9]])
     ask = {"ages": 1, "epsilon_c": 1.0}
-    for chain, bound in ((hidden, "exact"), (hidden, "profile"), (clock, "printed-loose")):
+    for chain, bound in ((hidden, "exact"), (hidden, "profile")):
         with pytest.raises(InputError):
             csdp.leakage(chain, Mean(), bound=bound, **ask)
     back = EnvironmentChain([CoupledChain(PAIR, binary(0.3, 0.3), direction="backward")] * 2, switching=np.eye(2))

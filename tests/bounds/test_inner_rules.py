@@ -7,14 +7,12 @@ import pytest
 from scipy.sparse import csr_array
 
 import csdp
-from csdp.bounds import influence_loops
-from csdp.bounds.closed_forms import _range
+from csdp.bounds import dependence, loops
+from csdp.bounds.dependence import SharedForm
 from csdp.bounds.influence import InfluenceRule
-from csdp.bounds.slice import dependence
-from csdp.bounds.slice.bound import _walk
-from csdp.bounds.slice.dependence import SharedForm
-from csdp.bounds.slice.intervals import MixtureCells, _tilt_two, first_boxes
-from csdp.bounds.slice.local_numbers import LocalNumbers
+from csdp.bounds.intervals import LocalNumbers, MixtureCells, _tilt_two, first_boxes
+from csdp.bounds.metric import _range
+from csdp.bounds.slice import _walk
 
 
 def ring(size: int, own: float, p: float, q: float) -> csdp.CoupledChain:
@@ -104,7 +102,7 @@ def test_nine_states_count_what_the_other_sequences_surely_add() -> None:
 
 def test_loops_are_compiled_once_and_the_longest_for_all_cores() -> None:
     """What numba compiled is kept for the next process; without it every command would wait for seconds."""
-    compiled = [influence_loops.advance_two_states, influence_loops.step_all_sets, influence_loops.step_prefixes]
-    for loop in (*compiled, influence_loops.step_two_states_on_all_cores):
+    compiled = [loops.advance_two_states, loops.step_all_sets, loops.step_prefixes]
+    for loop in (*compiled, loops.step_two_states_on_all_cores):
         assert type(loop._cache).__name__ == "FunctionCache"
-    assert influence_loops.step_two_states_on_all_cores.targetoptions["parallel"]
+    assert loops.step_two_states_on_all_cores.targetoptions["parallel"]

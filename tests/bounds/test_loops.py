@@ -25,12 +25,11 @@ def run_by_python(monkeypatch):
     def run(compute):
         with monkeypatch.context() as patch, np.errstate(all="ignore"):  # numba raises no errors of numbers either
             patch.setattr(numba.config, "DISABLE_JIT", True)
-            for name in ("influence_loops", "metric_loops"):
-                spec = importlib.util.find_spec(f"csdp.bounds.{name}")
-                loops = importlib.util.module_from_spec(spec)
-                spec.loader.exec_module(loops)
-                patch.setitem(sys.modules, spec.name, loops)
-                patch.setattr(csdp.bounds, name, loops, raising=False)
+            spec = importlib.util.find_spec("csdp.bounds.loops")
+            loops = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(loops)
+            patch.setitem(sys.modules, spec.name, loops)
+            patch.setattr(csdp.bounds, "loops", loops, raising=False)
             return compute()
 
     return run

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.bounds.slice.bound import SliceHistory, slice_bound
+from csdp.bounds.slice import SliceHistory, slice_bound
 from csdp.errors import InputError
 from oracle import joint_kernel
 

@@ -196,7 +196,7 @@ def test_components_follow_the_graph_of_the_limits(family):
 
 
 def test_what_needs_one_law_is_refused(family):
-    for bound in ("exact", "profile", "freshness", "lineage", "slice", "printed-loose"):
+    for bound in ("exact", "profile", "freshness", "slice"):
         with pytest.raises(InputError):
             csdp.leakage(family, csdp.Mean(), ages=1, epsilon_c=0.5, bound=bound)
     for ask in (family.kernel, family.marginals, family.stationary, lambda: family.simulate(3, seed=1)):

@@ -57,15 +57,6 @@ class TestJson:
         assert answer["reason"]
         assert "Why:" in run("leakage", paper, "--age", "0", "--epsilon-c", "1", "--bound", "freshness").stdout
 
-    def test_an_unsound_bound_protects_nothing(self, run, paper):
-        unsound = (paper, "--age", "2", "--epsilon-c", "1", "--bound", "printed-tight")
-        answer = asked(run, *unsound)
-        assert answer["sound"] is False
-        assert answer["protects"].startswith("UNSOUND")
-        output = run("leakage", *unsound).stdout
-        assert "Protects:" not in output
-        assert "certifies nothing" in output
-
 
 class TestWords:
     def test_the_number_the_release_and_the_worst_case(self, run, paper):

@@ -128,15 +128,11 @@ class Reference:
             "profile": lambda: o.profile(rows, pairs, alpha) if alpha > 0 else 0.0,
             "loose": lambda: o.loose(delta, alpha),
             "freshness": lambda: r,
-            "lineage": self._lineage,
+            "one step": self._one_step,
         }
         return bounds[name]()
 
-    def _lineage(self) -> float:
-        age = min(self.system.ages)
-        if age == 0:
-            return float("inf")
+    def _one_step(self) -> float:
         assert self.system.coupling is not None
         assert self.system.transitions is not None
-        reach = age if self.system.adversary == "uninformed" else 1
-        return o.lineage_uninformed(self.system.coupling, self.system.transitions, reach)
+        return o.lineage_uninformed(self.system.coupling, self.system.transitions, 1)

@@ -82,7 +82,7 @@ def numbers(model: Any) -> dict[str, Any]:
         "charged": lambda: (accountant.after(1).epsilon, accountant.epsilon(gap)),
         "levels": lambda: (accountant.group_level(2), accountant.lifetime(2)),
     }
-    for bound in ("auto", "lineage"):
+    for bound in ("auto", "slice"):
         asked[bound] = lambda b=bound: csdp.leakage(model, "sum", ages=1, epsilon_c=1.0, bound=b).epsilon
     return {name: ask(question) for name, question in asked.items()}
 

@@ -48,7 +48,7 @@ def publish(plan, folder, **options):
 
 def test_a_certificate_of_the_rejected_model_would_be_too_low(rejected):
     """The reason for all of this: the lag-13 frequencies of every sequence show more than is certified."""
-    from csdp.bounds.observed import observed_leakage
+    from csdp.age_check import observed_leakage
 
     age = 13
     certified = csdp.leakage(rejected.without_family(), "sum", ages=age, epsilon_c=1.0).epsilon
@@ -236,7 +236,7 @@ def test_a_right_model_is_not_rejected_at_any_age(truth):
 
 
 def test_frequencies_never_show_more_than_the_exact_leakage():
-    from csdp.bounds.observed import observed_leakage
+    from csdp.age_check import observed_leakage
 
     random = np.random.default_rng(7)
     for _ in range(40):

@@ -20,7 +20,7 @@ from csdp.accountant.component import PEAK_STEPS, Component, worst_component
 from csdp.accountant.fixed_point import Consecutive
 from csdp.accountant.record import Lateness, Pending, Stale, State, simplify_stale
 from csdp.arrays import Floats
-from csdp.bounds.environment import find_vantages
+from csdp.bounds.adversary import find_vantages
 from csdp.bounds.result import Leakage, round_up
 from csdp.errors import CsdpError, InputError
 from csdp.plan import Plan
@@ -39,7 +39,6 @@ _HOLDS_FOR = {
     "scalar": "all releases so far; one number for the whole history",
     "contraction": "all releases so far, any law of the past",
     "freshness": "any number of releases: all published data is at least this old",
-    "lineage": "any number of releases, any law of the past",
     "slice": "any number of releases, any law of the past, whatever others are known",
     "influence": "all releases so far; what each sequence reveals is followed by itself",
     "group": "all releases so far, however the sequences are tied",
@@ -532,8 +531,7 @@ def _describe(plan: Plan, value: float, bound: str) -> Leakage:
     """The leakage of the present under a plan, rounded up, with its assumptions."""
     return Leakage(
         epsilon=round_up(value),
-        bound=bound if bound not in {"cap", "none"} else "lineage",
-        sound=True,
+        bound=bound if bound not in {"cap", "none"} else "slice",
         adversary="informed",
         environment="given" if find_vantages(plan.model)[0][1].given else None,
         assumptions=(

@@ -10,10 +10,10 @@ from csdp.accountant.component import Component
 from csdp.accountant.influence import InfluenceComponent
 from csdp.accountant.joint import SCALAR_STATES, Cost, JointComponent
 from csdp.accountant.slice import SliceComponent, SmallerComponent
-from csdp.bounds.component import Component as Part
 from csdp.bounds.influence import costs_by_age, has_influence
+from csdp.bounds.leakage import Component as Part
 from csdp.bounds.leakage import Setting
-from csdp.bounds.lineage import has_lineage
+from csdp.bounds.slice import has_slice
 from csdp.chain import Model
 from csdp.chain.steps import METRIC_STATES
 from csdp.plan import Plan
@@ -73,12 +73,12 @@ def _components_of(model: Model, plan: Plan, rule: Rule) -> list[Component]:
 
 
 def _is_forward(model: Model) -> bool:
-    return has_lineage(model) and not has_influence(model)
+    return has_slice(model) and not has_influence(model)
 
 
 def _is_by_sequence(model: Model, rule: Rule) -> bool:
     """Whether a component is followed sequence by sequence alone."""
-    backward, forward = has_influence(model), has_lineage(model)
+    backward, forward = has_influence(model), has_slice(model)
     if rule != "auto":
         return rule == "vector" and (backward or forward)
     large = model.size * len(model.step_chains) > METRIC_STATES or model.size * model.phases > METRIC_PHASES

@@ -16,11 +16,10 @@ from typing import Literal
 
 from csdp.accountant.record import Stale, was_late
 from csdp.arrays import Bools, Floats
-from csdp.bounds.closed_forms import PAIR_STATES, AgedPairs
-from csdp.bounds.environment import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
+from csdp.bounds.adversary import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
 from csdp.bounds.influence import Recursion, has_influence, influence_rule
-from csdp.bounds.lineage import has_lineage, lineage
-from csdp.bounds.slice.bound import slice_bound
+from csdp.bounds.metric import PAIR_STATES, AgedPairs
+from csdp.bounds.slice import has_slice, one_step, slice_bound
 from csdp.chain import Model
 from csdp.errors import InputError
 
@@ -168,7 +167,7 @@ def worst_component(before: Before) -> float:
 
 
 class Caps:
-    """What no number of releases exceeds when all that was read is old enough: freshness, lineage, slice, influence.
+    """What no number of releases exceeds when all that was read is old enough: freshness, slice, influence.
 
     The least of them at every number of steps, each computed once.
     """
@@ -213,8 +212,8 @@ class Caps:
                 caps.append((self._freshness(steps) * (1 + 1e-13), "freshness"))
         if has_influence(model):
             caps.append((float(self._influence.cap(min(steps, CAP_STEPS)).max()), "influence"))
-        if has_lineage(model):
-            caps.append((float(lineage(model, 1).ranges.max()), "lineage"))
-            if len(caps) < 3 and steps > 1:  # no freshness: slice decays with age, and never grows
-                caps.append((float(slice_bound(model, min(steps, CAP_STEPS)).ranges.max()), "slice"))
+        if has_slice(model) and len(caps) < 2 and steps > 1:  # no freshness: what decays with age, and never grows
+            caps.append((float(slice_bound(model, min(steps, CAP_STEPS)).ranges.max()), "slice"))
+        elif has_slice(model):
+            caps.append((float(one_step(model)[0].max()), "slice"))
         return min(caps)

@@ -11,8 +11,8 @@ from csdp.accountant.component import PEAK_STEPS, Before, Component, Kind, Read,
 from csdp.accountant.fixed_point import follow_to_rest
 from csdp.accountant.record import Lateness, Stale, was_late
 from csdp.arrays import Floats
-from csdp.bounds.closed_forms import PAIR_STATES
 from csdp.bounds.influence import Recursion, influence_rule
+from csdp.bounds.metric import PAIR_STATES
 from csdp.chain import Model
 
 #: Steps for which a state waits for late readings, if the plan allows them; later ones count more.

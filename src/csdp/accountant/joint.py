@@ -18,9 +18,8 @@ from csdp.accountant.component import PEAK_STEPS, Before, Component, Kind, Read,
 from csdp.accountant.fixed_point import accelerate_to_rest
 from csdp.accountant.kernels import BackwardKernel, EnvironmentKernels, apart
 from csdp.arrays import Floats, Indices
-from csdp.bounds.closed_forms import AgedPairs, contraction_coefficient
-from csdp.bounds.environment import PLAIN, Vantage, list_paths
-from csdp.bounds.metric import FlowSolver, answer_distances
+from csdp.bounds.adversary import PLAIN, Vantage, list_paths
+from csdp.bounds.metric import AgedPairs, FlowSolver, answer_distances, contraction_coefficient
 from csdp.chain import EnvironmentChain, Model
 from csdp.chain.steps import METRIC_STATES
 from csdp.chain.views import PathView
@@ -205,9 +204,8 @@ class JointComponent(Component):
             return 1.0
         if steps not in self._contractions:
             chain = self._environments.model
-            phases = [None] if chain.cycle is None else range(chain.period)
-            views = [PathView(chain, path) for h in phases for path in list_paths(chain, steps, h)]
-            self._contractions[steps] = max(contraction_coefficient(view, steps, "informed") for view in views)
+            views = (PathView(chain, path) for path in list_paths(chain, steps))
+            self._contractions[steps] = max(contraction_coefficient(view, steps) for view in views)
         return self._contractions[steps]
 
     @cached_property

@@ -14,9 +14,8 @@ import numpy as np
 
 from csdp.accountant.fixed_point import fixed_point_above
 from csdp.arrays import UNIT, Floats, Indices
-from csdp.bounds.closed_forms import LawPairs, log_mix
-from csdp.bounds.environment import longest_paths
-from csdp.bounds.metric import SLACK, FlowSolver
+from csdp.bounds.adversary import longest_paths
+from csdp.bounds.metric import SLACK, FlowSolver, LawPairs, log_mix
 from csdp.chain import EnvironmentChain, Model
 
 #: Steps within which a chain must forget its start to count as settled.

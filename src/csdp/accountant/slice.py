@@ -15,7 +15,7 @@ from csdp.accountant.influence import SequenceCosts
 from csdp.accountant.joint import JointComponent
 from csdp.accountant.record import Stale
 from csdp.arrays import Floats
-from csdp.bounds.slice.bound import SliceHistory
+from csdp.bounds.slice import SliceHistory
 
 #: Slices before the newest reading that are followed one by one.
 WINDOW = 32

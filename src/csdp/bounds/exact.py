@@ -10,14 +10,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
 from csdp.aging import AgedLaw, Progress
 from csdp.arrays import Floats, Indices
 from csdp.bounds.adversary import Adversary, known_subsets, marginal
-from csdp.bounds.result import UNSOUND, round_up
 from csdp.errors import TooLargeError
 
 #: Combinations of output values that are searched at most.
@@ -42,32 +40,10 @@ class WorstCase:
     output: tuple[float, ...] = ()  # before the division by the query's denominator
 
 
-@dataclass(frozen=True)
-class ComponentLeakage:
-    """The leakage of one component by one bound, not rounded yet, and why."""
-
-    epsilon: float
-    bound: str
-    worst_case: WorstCase | None = None
-    reason: str = ""
-
-    @property
-    def certified(self) -> float:
-        """The number to report: rounded up where it is a bound, as computed where it is a printed formula."""
-        return round_up(self.epsilon) if self.bound not in UNSOUND else self.epsilon
-
-
 def find_widest_case(ranges: Floats, pairs: Indices) -> WorstCase:
     """The sequence with the widest of some ranges (s,), with its two most distinguishable states (s, 2)."""
     i = int(np.argmax(ranges))
     return WorstCase(float(ranges[i]), i, (i,), (int(pairs[i, 1]),), int(pairs[i, 0]))
-
-
-class _Known(NamedTuple):
-    """Sequences whose present an adversary compares, and the places among them of those that may differ."""
-
-    known: tuple[int, ...]
-    compared: tuple[int, ...]
 
 
 def find_worst_case(
@@ -76,26 +52,22 @@ def find_worst_case(
     *,
     rate: float,
     adversary: Adversary,
-    secret: int | None = None,
     progress: Progress | None = None,
 ) -> WorstCase:
-    """Exact leakage of one component, or of one of its sequences.
+    """Exact leakage of one component.
+
+    Formal guarantee: not below the log ratio at any output; rounding is on the safe side.
 
     Args:
         aged: the law of what is read given the present.
         answers: (C, d) the query's values for the classes of `aged`.
         rate: epsilon_c / Delta_f in the units of `answers`.
         adversary: as for `csdp.leakage`.
-        secret: the sequence whose present may differ; None for any.
         progress: called with a stage, what is done and what there is to do.
     """
     outputs = output_grid(answers)
-    subsets = [
-        _Known(known, tuple(axis for axis, sequence in enumerate(known) if secret in {None, sequence}))
-        for known in known_subsets(adversary, aged.model.sequences)
-        if secret is None or secret in known
-    ]
-    # Where the joint law is large a second pass would buy digits that are not needed.
+    subsets = known_subsets(adversary, aged.model.sequences)
+    # If the joint law is large a second pass would buy digits that are not needed.
     tolerance = _SLACK if aged.model.size <= LARGE_STATES else _LARGE_SLACK
     nominal, best = _by_deviation(aged, answers, outputs, rate, subsets, progress, tolerance=tolerance)
     if np.isfinite(best.value) and (best.value <= nominal * (1.0 + tolerance) or best.value < 1e-300):
@@ -135,7 +107,7 @@ def _by_deviation(
     answers: Floats,
     outputs: Floats,
     rate: float,
-    subsets: Sequence[_Known],
+    subsets: Sequence[tuple[int, ...]],
     progress: Progress | None,
     *,
     tolerance: float,
@@ -143,7 +115,7 @@ def _by_deviation(
     """Log ratios from differences to independence; the value includes the bound on rounding errors."""
     model, form = aged.model, aged.deviation
     nominal, best = 0.0, WorstCase(0.0)
-    for number, (known, compared) in enumerate(subsets):
+    for number, known in enumerate(subsets):
         law = marginal(form.law, known, model.sequences, model.states)
         with np.errstate(invalid="ignore", divide="ignore"):
             shift = marginal(form.measure, known, model.sequences, model.states) / law[:, None]
@@ -155,7 +127,7 @@ def _by_deviation(
             tilt, level, slack = tilt_weights(logs, form.base, log_base, form.error)
             spread = tilt @ shift.T
             for row in range(block.shape[0]):
-                for axis in compared:
+                for axis in range(len(known)):
                     cube = spread[row].reshape(model.states**axis, model.states, -1)
                     if holes and np.isnan(cube).all():
                         continue  # none of these presents can occur
@@ -256,7 +228,7 @@ def _by_mass(
     answers: Floats,
     outputs: Floats,
     rate: float,
-    subsets: Sequence[_Known],
+    subsets: Sequence[tuple[int, ...]],
     progress: Progress | None,
     *,
     logs: bool,
@@ -264,7 +236,7 @@ def _by_mass(
     """Log ratios from non-negative numbers only: every one is accurate, however rare the reading."""
     model, form = aged.model, aged.mass
     best = WorstCase(0.0)
-    for number, (known, compared) in enumerate(subsets):
+    for number, known in enumerate(subsets):
         law = marginal(form.law, known, model.sequences, model.states)
         with np.errstate(invalid="ignore", divide="ignore"):
             laws = marginal(form.measure, known, model.sequences, model.states) / law[:, None]
@@ -273,7 +245,7 @@ def _by_mass(
             with np.errstate(divide="ignore"):
                 density = _log_mix(laws, weights) if logs else np.log(laws @ np.exp(weights).T)
             tensor = density.reshape((model.states,) * len(known) + (block.shape[0],))
-            for axis in compared:
+            for axis in range(len(known)):
                 # Among presents that can occur; the others are NaN.
                 gaps = np.fmax.reduce(tensor, axis=axis) - np.fmin.reduce(tensor, axis=axis) + 2.0 * form.relative
                 best = _larger(best, gaps, tensor, axis, known, block)

@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
@@ -255,7 +254,7 @@ class InfluenceRule(Recursion):
         return self._two_state_loop(steps, np.ascontiguousarray(state)) if few else super()._advance(state, steps)
 
     def _step(self, state: Floats) -> Floats:
-        from csdp.bounds import influence_loops as loops
+        from csdp.bounds import loops
 
         if not state.any():
             return state
@@ -307,7 +306,7 @@ class FamilyRule(Recursion):
         return self._shown
 
     def _step(self, state: Floats) -> Floats:
-        from csdp.bounds import influence_loops as loops
+        from csdp.bounds import loops
 
         if not state.any():
             return state
@@ -346,7 +345,7 @@ class WorstInfluenceRule(Recursion):
 
 def _two_state_loop(rules: Sequence[InfluenceRule]) -> Callable[[int, Floats], Floats]:
     """The compiled loop over some chains of two states, their edges in one list: it takes steps and a state."""
-    from csdp.bounds import influence_loops as loops
+    from csdp.bounds import loops
 
     edges = [rule._by_source for rule in rules]
     begins = np.concatenate([[0], np.cumsum([targets.size for _, _, targets in edges])])
@@ -384,21 +383,6 @@ def _inverse(ratios: Floats) -> Floats:
         return np.asarray(np.where(ratios > 0, (1.0 - 8.0 * UNIT) / np.expm1(ratios), np.inf))
 
 
-@dataclass(frozen=True)
-class InfluenceRanges:
-    """The influence of a release or a history on every sequence's present, and its two most distinguishable states."""
-
-    ranges: Floats  # (s,)
-    pairs: Indices  # (s, 2)
-
-
-def read_ranges(state: Floats) -> InfluenceRanges:
-    """The largest entry of every sequence's matrix, and where it is."""
-    s, m = state.shape[:2]
-    at = state.reshape(s, -1).argmax(axis=1)
-    return InfluenceRanges(state.reshape(s, -1)[np.arange(s), at], np.stack([at // m, at % m], axis=1))
-
-
 def costs_by_age(
     query: QueryTable, members: Sequence[int], *, ages: Sequence[int], epsilon_c: float
 ) -> dict[int, Floats]:
@@ -421,8 +405,11 @@ def costs_by_age(
     return out
 
 
-def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> InfluenceRanges:
-    """The influence of one release; `costs[age]` (s, m, m): what it reveals of the readings taken at that age.
+def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> tuple[Floats, Indices]:
+    """What one release reveals of every sequence's present (s,), and its two most distinguishable states (s, 2).
+
+    Formal guarantee: for the informed adversary, under the chain. `costs[age]` (s, m, m): what the release reveals of
+    the readings taken at that age.
 
     Under a clock the answer has a block of sequences for every phase of the present.
     """
@@ -432,4 +419,6 @@ def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> Influence
     state = np.zeros_like(costs[ages[0]])
     for age, following in zip(ages, [*ages[1:], 0], strict=True):
         state = rule.advance(state + costs[age], age - following)
-    return read_ranges(state)
+    s, m = state.shape[:2]
+    at = state.reshape(s, -1).argmax(axis=1)
+    return state.reshape(s, -1)[np.arange(s), at], np.stack([at // m, at % m], axis=1)

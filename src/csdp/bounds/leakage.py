@@ -1,56 +1,46 @@
-"""`leakage()`: how much one release reveals about the present, by any bound."""
+"""`leakage()`: how much one release reveals about the present, by any bound; component by component."""
 
 from __future__ import annotations
 
 import math
-import pickle
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
-from csdp.aging import Progress, check_ages, check_epsilon
-from csdp.bounds.adversary import ADVERSARIES, Adversary
-from csdp.bounds.component import OF_THE_PAST, Component
-from csdp.bounds.environment import PLAIN, Vantage, find_vantages
-from csdp.bounds.result import UNSOUND, Leakage
-from csdp.chain import Family, Model, certified_model, worst_verdict
-from csdp.errors import CsdpError, InputError
+from csdp.aging import AgedLaw, Progress, check_ages, check_epsilon, index_parts
+from csdp.arrays import Floats
+from csdp.bounds.adversary import ADVERSARIES, PLAIN, Adversary, Vantage, find_vantages, list_aged_laws, list_paths
+from csdp.bounds.exact import WorstCase, find_widest_case, find_worst_case
+from csdp.bounds.influence import costs_by_age, has_influence, influence_of_release, require_informed
+from csdp.bounds.metric import AgedPairs, answer_distances, contraction_coefficient, metric_bound
+from csdp.bounds.result import BOUNDS, Leakage, Witness, round_up
+from csdp.bounds.slice import Slice, has_slice, slice_bound
+from csdp.chain import EnvironmentChain, Family, Model, certified_model, worst_verdict
+from csdp.chain.steps import METRIC_STATES
+from csdp.chain.views import PathView
+from csdp.errors import InputError, TooLargeError
 from csdp.query import QueryTable, tabulate
-from csdp.query_table import Query
-
-T = TypeVar("T")
-Method = Callable[[Component, str], T]
-
-
-@runtime_checkable
-class Workers(Protocol):
-    """Workers elsewhere: how many they are, and answers in order."""
-
-    workers: int
-
-    def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterable[Any]:
-        """The answers of some work for each item, in the order of the items."""
-
+from csdp.query_table import Fold, FoldTable, Query, all_snapshots
 
 #: By bound: what it holds for.
 _HOLDS_FOR = {
     "exact": "one release; nothing is left out or estimated",
     "metric": "one release; any query with these distances between snapshots",
     "profile": "one release; any query with this sensitivity",
-    "loose": "one release; any query with this sensitivity, from total variation only",
     "contraction": "one release; any query with this sensitivity, any law of the past",
     "freshness": "any query, any noise, any number of releases (at one common age)",
-    "lineage": "any query, any noise, any number of releases, any law of the past",
     "slice": "any query, any noise, any number of releases, any law of the past, whatever others are known",
     "influence": "one release; previous states are independent given the present (a backward chain)",
     "group": "one release; all records of a component may change at once, however they are tied together",
-    "printed-loose": "the paper's Theorem 1 as printed: NOT a bound, it can be below the truth",
-    "printed-tight": "the paper's Theorem 2 as printed: NOT a bound, it can be below the truth",
 }
+#: Bounds that rest on the law of the oldest reading.
+_OF_THE_PAST = frozenset({"exact", "metric", "profile", "freshness"})
+#: What a component keeps when only the noise level changes.
+_FREE_OF_NOISE = frozenset({"model", "pairs", "_aged_folds", "_contraction_factor", "_slice_result"})
 
 
 def leakage(
@@ -61,12 +51,11 @@ def leakage(
     epsilon_c: float,
     bound: str = "auto",
     adversary: Adversary = "informed",
-    workers: int | Workers = 1,
     progress: Progress | None = None,
 ) -> Leakage:
     """How much `query(aged snapshot) + Laplace(Delta_f / epsilon_c)` reveals about the present state of any sequence.
 
-    Formal guarantee (sound bounds): for all presents x, x' that differ in one sequence and every set S of outputs,
+    Formal guarantee: for all presents x, x' that differ in one sequence and every set S of outputs,
     `Pr[output in S | x_t = x] <= exp(epsilon) Pr[output in S | x_t = x']`, under the model.
     Under an environment the adversary may know that of every tick; of a clock the worst phase counts.
     Not promised: a record is exposed, with noise epsilon_c, once it is old enough to be published.
@@ -77,11 +66,9 @@ def leakage(
         query: what is published of the aged snapshot: a query, or its text as on the command line ("mean", "count:1").
         ages: how old the published readings are, in steps: one age for all sequences, or one each.
         epsilon_c: the noise level; smaller means more noise.
-        bound: one of `BOUNDS`, or "auto": the sharpest sound bound that fits, component by component.
+        bound: one of `BOUNDS`, or "auto": the sharpest that fits, component by component.
         adversary: what the adversary knows besides the model: every other present value ("informed") or nothing
             ("uninformed").
-        workers: number of processes that share the components; the answer is the same.
-            As for every process pool, a script with more than one keeps its work below `if __name__ == "__main__"`.
         progress: called with a stage, what is done and what there is to do.
 
     >>> from csdp import CoupledChain, Mean
@@ -94,28 +81,29 @@ def leakage(
     x1 = 1 against 0, seen at output 1
     """
     members = certified_model(chain).members
-    options: dict[str, Any] = {
-        "ages": ages,
-        "epsilon_c": epsilon_c,
-        "adversary": adversary,
-        "progress": progress,
-    }
+    options: dict[str, Any] = {"ages": ages, "epsilon_c": epsilon_c, "adversary": adversary, "progress": progress}
     if len(members) > 1:
-        answers = [leakage(member, query, bound=bound, workers=workers, **options) for member in members]
-        worst = largest(answers)
+        answers = [leakage(member, query, bound=bound, **options) for member in members]
+        worst = _largest(answers)
         verdict = worst_verdict([answer.model for answer in answers])
         words = f"the sequences follow one of {len(answers)} given models ({verdict.brief})"
         assumptions = (words, *worst.assumptions[1:])
         return replace(worst, point=answers[0].epsilon, assumptions=assumptions, model=verdict)
-    settings = Setting.list_all(members[0], query, **options)
-    answers = [setting.answer(bound, workers=workers) for setting in settings]
-    return answers[0] if len(answers) == 1 else largest(answers)
+    return _largest([setting.answer(bound) for setting in Setting.list_all(members[0], query, **options)])
 
 
-def largest(answers: Sequence[Leakage]) -> Leakage:
-    """The largest of some leakages, sound where all are."""
-    worst = max(answers, key=lambda answer: answer.epsilon)
-    return replace(worst, sound=all(answer.sound for answer in answers))
+def _largest(answers: Sequence[Leakage]) -> Leakage:
+    return max(answers, key=lambda answer: answer.epsilon)
+
+
+@dataclass(frozen=True)
+class ComponentLeakage:
+    """The leakage of one component by one bound, not rounded yet, and why."""
+
+    epsilon: float
+    bound: str
+    worst_case: WorstCase | None = None
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,7 +116,6 @@ class Setting:
     epsilon_c: float
     adversary: Adversary
     progress: Progress | None
-    merge_alike: bool = True  #: whether one component stands for all that are like it
     vantage: Vantage = PLAIN  #: what is known of the environment
 
     @classmethod
@@ -139,9 +126,8 @@ class Setting:
         *,
         ages: Any,
         epsilon_c: float,
-        adversary: Adversary,
+        adversary: Adversary = "informed",
         progress: Progress | None = None,
-        merge_alike: bool = True,
     ) -> Setting:
         """Check everything that can be checked before any work."""
         if not isinstance(model, Model):  # a caller without types
@@ -150,17 +136,17 @@ class Setting:
         if adversary not in ADVERSARIES:
             raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARIES)}")
         checked = check_ages(ages, model.sequences)
-        return cls(model, verified.costs, checked, check_epsilon(epsilon_c), adversary, progress, merge_alike)
+        return cls(model, verified.costs, checked, check_epsilon(epsilon_c), adversary, progress)
 
     @classmethod
     def list_all(cls, model: Model, query: Query | str, **options: Any) -> list[Setting]:
-        """The settings of which the largest answer counts: several for a clock, one for each phase."""
+        """The settings of which the largest answer counts: under a clock one for each phase."""
         vantages = find_vantages(model)
         return [replace(cls.make(each, query, **options), vantage=vantage) for each, vantage in vantages]
 
     @property
     def no_law_of_past(self) -> str:
-        """Why no law of the past can be relied on, so that bounds must hold for any; empty where one can."""
+        """Why no law of the past can be relied on, so that bounds must hold for any; empty if one can."""
         if self.vantage.given and self.model.direction == "forward":
             return "the law of the oldest reading depends on every environment before it"
         return ""
@@ -176,7 +162,7 @@ class Setting:
     @cached_property
     def components(self) -> list[Component]:
         """The components of the model, one of each kind; sequences with equal labels are treated alike."""
-        labels = self.query.labels(self.ages) if self.merge_alike else np.arange(self.model.sequences)
+        labels = self.query.labels(self.ages)
         return [Component(self, members, copies) for members, copies in self.model.distinct_components(labels)]
 
     def at(self, epsilon_c: float) -> Setting:
@@ -186,18 +172,17 @@ class Setting:
         other.__dict__.update(sensitivity=self.sensitivity, components=components)
         return other
 
-    def answer(self, bound: str, *, workers: int | Workers = 1) -> Leakage:
+    def answer(self, bound: str) -> Leakage:
         """The leakage by one bound: the largest over the components."""
-        values = map_components(self, Component.value, bound, workers=workers)
+        values = [component.value(bound) for component in self.components]
         order = sorted(range(len(values)), key=lambda i: -values[i].epsilon)
         worst = values[order[0]]
         bounds = sorted({value.bound for value in values})
         infinite = "infinite: some present state rules out, or alone allows, something that can be read"
         names = self.model.names
         return Leakage(
-            epsilon=worst.certified,
+            epsilon=round_up(worst.epsilon),
             bound=worst.bound,
-            sound=worst.bound not in UNSOUND,
             adversary=self.adversary,
             environment="given" if self.vantage.given else None,
             phase=self.vantage.phase,
@@ -210,7 +195,7 @@ class Setting:
                     "sequences": [names[j] for j in self.components[i].members[:100]],
                     "size": len(self.components[i].members),
                     "copies": self.components[i].copies,
-                    "epsilon": values[i].certified,
+                    "epsilon": round_up(values[i].epsilon),
                     "bound": values[i].bound,
                     "reason": values[i].reason,
                 }
@@ -223,7 +208,7 @@ class Setting:
         several = bound == "exact" and len(self.components[0].members) < self.model.sequences
         texts = (
             self.model.assumption if bound != "group" else "sequences of different components are independent",
-            f"the oldest reading follows {law}" if bound in OF_THE_PAST else "",
+            f"the oldest reading follows {law}" if bound in _OF_THE_PAST else "",
             *self.vantage.assumptions,
             _HOLDS_FOR[bound],
             "several independent components: the others' aged values are taken as known, an upper bound" * several,
@@ -233,65 +218,247 @@ class Setting:
         return tuple(text for text in texts if text)
 
 
-# ---- components shared between processes -------------------------------------------------------------------------
+class Component:
+    """One component of the model of a setting, and its leakage by every bound."""
 
+    def __init__(self, setting: Setting, members: tuple[int, ...], copies: int = 1) -> None:
+        self.setting = setting
+        self.members = members
+        self.copies = copies
+        self._ages = tuple(setting.ages[i] for i in members)
+        self._oldest = max(setting.ages)  # of all sequences: paths of environments begin there
 
-def map_components(setting: Setting, method: Method[T], bound: str, *, workers: int | Workers = 1) -> list[T]:
-    """`method(component, bound)` for every component of a setting, in order.
+    def value(self, bound: str) -> ComponentLeakage:
+        """The leakage of this component by one bound."""
+        if self.setting.vantage == PLAIN and not self.setting.model.has_one_kernel:
+            self.setting.model.require_one_kernel()
+        if bound == "auto":
+            return self._sharpest()
+        if bound in _OF_THE_PAST and self.setting.no_law_of_past:
+            raise InputError(
+                f"bound: {bound} rests on the law of the past, and {self.setting.no_law_of_past}; use auto, slice or "
+                "group"
+            )
+        methods: dict[str, Callable[[], ComponentLeakage]] = {
+            "exact": self._exact,
+            "metric": self._metric,
+            "profile": lambda: ComponentLeakage(self.pairs.profile(self.alpha), bound),
+            "freshness": lambda: ComponentLeakage(self.pairs.log_ratio, bound),
+            "slice": self._slice,
+            "influence": self._influence,
+            "group": lambda: ComponentLeakage(self.alpha, bound),
+        }
+        if bound not in methods:
+            raise InputError(f"bound: {bound!r} given; use auto or one of {', '.join(BOUNDS)}")
+        return methods[bound]()
 
-    Args:
-        setting: whose components are asked.
-        method: a method of `Component` that takes a bound.
-        bound: the bound.
-        workers: number of processes, or workers elsewhere.
-    """
-    elsewhere = isinstance(workers, Workers)
-    count = workers.workers if isinstance(workers, Workers) else workers
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise InputError(f"workers: {workers!r} given; a whole number of processes, 1 or more")
-    components = setting.components
-    if (count == 1 and not elsewhere) or len(components) < 2:
-        return [method(component, bound) for component in components]
-    try:
-        task = pickle.dumps((replace(setting, progress=None), method, bound))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise InputError(
-            f"workers: this query cannot be sent to another process ({error}); define its function at the top level of "
-            "a module, or use workers=1"
-        ) from None
-    size = max(1, len(components) // (4 * count))
-    chunks = [components[start : start + size] for start in range(0, len(components), size)]
-    groups = [[(component.members, component.copies) for component in chunk] for chunk in chunks]
-    out: list[T] = []
-    with _open_pool(workers) as pool:
-        for chunk, answers in zip(chunks, pool.map(partial(_run_task, task), groups), strict=True):
-            # What a component refuses is computed again here, so that the error is the same as without processes.
-            out += [
-                method(component, bound) if answer is None else answer[0]
-                for component, answer in zip(chunk, answers, strict=True)
-            ]
-            if setting.progress is not None:
-                setting.progress("components", len(out), len(components))
-    return out
+    def in_setting(self, setting: Setting) -> Component:
+        """The same component in a setting that differs in the noise level only."""
+        other = Component(setting, self.members, self.copies)
+        other.__dict__.update({name: value for name, value in self.__dict__.items() if name in _FREE_OF_NOISE})
+        return other
 
+    @cached_property
+    def model(self) -> Model:
+        """The model of this component alone."""
+        whole = len(self.members) == self.setting.model.sequences
+        return self.setting.model if whole else self.setting.model.subchain(self.members)
 
-def _open_pool(workers: int | Workers) -> AbstractContextManager[Any]:
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
+    @cached_property
+    def alpha(self) -> float:
+        """d(k) epsilon_c, with k all the sequences of this component."""
+        return self.sensitivity_ratio(len(self.members)) * self.setting.epsilon_c
 
-    if isinstance(workers, Workers):
-        return nullcontext(workers)
-    # Fresh processes: forking one whose linear algebra has threads may hang.
-    return ProcessPoolExecutor(workers, mp_context=get_context("spawn"))
+    def sensitivity_ratio(self, k: int) -> float:
+        """d(k): the sensitivity to k records of this component over that to one record."""
+        query = self.setting.query
+        return query.undivided_sensitivity(k, self.members) / query.denominator / self.setting.sensitivity
 
+    @cached_property
+    def pairs(self) -> AgedPairs:
+        """The laws of the aged snapshot given presents that the adversary must not tell apart."""
+        return AgedPairs(
+            self.model,
+            ages=self._ages,
+            oldest=self._oldest,
+            adversary=self.setting.adversary,
+            vantage=self.setting.vantage,
+        )
 
-def _run_task(task: bytes, groups: Sequence[tuple[tuple[int, ...], int]]) -> list[tuple[Any] | None]:
-    """The work of one process: answers wrapped in tuples, None where a component was refused."""
-    setting, method, bound = pickle.loads(task)  # our own bytes, from the process that started this one
-    answers: list[tuple[Any] | None] = []
-    for members, copies in groups:
-        try:
-            answers.append((method(Component(setting, members, copies), bound),))
-        except CsdpError:
-            answers.append(None)
-    return answers
+    # ---- exact ---------------------------------------------------------------------------------------------------
+
+    def _exact(self) -> ComponentLeakage:
+        if not self.setting.query.of_states:
+            raise InputError(
+                f"exact: {self.setting.query.name} depends on readings, whose law inside a state is not known; use "
+                "bound='auto'"
+            )
+        self.setting.vantage.require_known_present(self.model, self.setting.adversary)
+        worst = max((self._worst_case(aged) for aged in self._aged_folds), key=lambda case: case.value)
+        return ComponentLeakage(worst.value, "exact", worst)
+
+    def _worst_case(self, aged: AgedLaw) -> WorstCase:
+        """The worst case under one law of the aged readings."""
+        setting, query = self.setting, self.setting.query
+        rate = setting.epsilon_c / (setting.sensitivity * query.denominator)
+        folds = isinstance(query, FoldTable)
+        worst = WorstCase(0.0)
+        for answers in self._variants(aged.classes) if folds else self._custom_answers():
+            case = find_worst_case(aged, answers, rate=rate, adversary=setting.adversary, progress=setting.progress)
+            worst = case if case.value > worst.value else worst
+        return worst
+
+    @cached_property
+    def _aged_folds(self) -> list[AgedLaw]:
+        """The laws of what the query folds; of the readings themselves if it does not fold."""
+        setting, query = self.setting, self.setting.query
+        fold: Fold = "sum"
+        if isinstance(query, FoldTable):
+            parts, fold = query.contributions(self.members), query.fold
+        else:
+            parts = index_parts(len(self.members), setting.model.states)
+        read: dict[str, Any] = {"ages": self._ages, "oldest": self._oldest, "fold": fold}
+        return list_aged_laws(self.model, setting.vantage, parts, progress=setting.progress, **read)
+
+    def _variants(self, classes: Floats) -> list[Floats]:
+        """The answers for what the other components may contribute: for sums a constant, which changes nothing."""
+        query = self.setting.query
+        assert isinstance(query, FoldTable)
+        outside = np.setdiff1d(np.arange(self.setting.model.sequences), self.members)
+        if query.fold == "sum" or not outside.size:
+            return [classes]
+        values = query.own[outside, :, 0]
+        clip = np.maximum if query.fold == "max" else np.minimum
+        least = values.min(axis=1).max() if query.fold == "max" else values.max(axis=1).min()
+        levels = np.unique(values)
+        levels = levels[levels >= least] if query.fold == "max" else levels[levels <= least]
+        # Levels between two of our own answers differ; all those beyond our range act like its end.
+        levels = np.unique(np.clip(levels, classes.min(), classes.max()))
+        return [clip(classes, level) for level in levels]
+
+    def _custom_answers(self) -> list[Floats]:
+        """Answers of a custom query on this component's snapshots, for every state of the other components."""
+        model = self.setting.model
+        s, m = model.sequences, model.states
+        tensor = self.setting.query.evaluate(all_snapshots(s, m), model.value_table).reshape((m,) * s + (-1,))
+        ours = np.moveaxis(tensor, self.members, range(len(self.members)))
+        ours = ours.reshape(m ** len(self.members), -1, tensor.shape[-1])
+        return [ours[:, other] for other in range(ours.shape[1])]
+
+    def answers(self) -> list[Floats]:
+        """Answers on this component's snapshots, for what the other components may contribute."""
+        query, s, m = self.setting.query, len(self.members), self.setting.model.states
+        if not isinstance(query, FoldTable):
+            return self._custom_answers()
+        chosen = query.contributions(self.members)[np.arange(s), all_snapshots(s, m)]  # (snapshots, s, d)
+        fold: Any = {"sum": np.sum, "max": np.max, "min": np.min}[query.fold]
+        return self._variants(fold(chosen, axis=1))
+
+    # ---- bounds --------------------------------------------------------------------------------------------------
+
+    def _metric(self) -> ComponentLeakage:
+        if max(self._ages) == 0 and self.setting.adversary == "informed":
+            one = self.sensitivity_ratio(1) * self.setting.epsilon_c
+            return ComponentLeakage(one, "metric", None, "at age 0 the others' readings are known")
+        if (size := self.model.size) > METRIC_STATES:
+            words = f"metric: {size} joint states; at most {METRIC_STATES}. Use profile, or auto"
+            raise TooLargeError(words, needed=size, limit=METRIC_STATES)
+        rate = self.setting.epsilon_c / (self.setting.sensitivity * self.setting.query.denominator)
+        distances = answer_distances(self.answers(), rate) * (1 + 1e-13)
+        return ComponentLeakage(metric_bound(self.pairs, distances), "metric", None, "each pair of snapshots by itself")
+
+    def _contraction(self) -> ComponentLeakage:
+        return ComponentLeakage(self._contraction_factor * self.alpha, "contraction")
+
+    @cached_property
+    def _contraction_factor(self) -> float:
+        """tau, the largest over the paths of environments."""
+        age = min(self._ages)
+        assert isinstance(self.model, EnvironmentChain)
+        paths = list_paths(self.model, age)
+        return max(contraction_coefficient(PathView(self.model, path), age, self.setting.adversary) for path in paths)
+
+    def _of_phase(self, rows: Any) -> Any:
+        """The rows of the phase at which the present lies; all of them without a clock."""
+        phase = self.setting.vantage.phase
+        return rows if phase is None else np.split(rows, self.model.phases)[phase]
+
+    @cached_property
+    def _slice_result(self) -> Slice:
+        result = slice_bound(self.model, min(self._ages), progress=self.setting.progress)
+        return replace(result, ranges=self._of_phase(result.ranges), pairs=self._of_phase(result.pairs))
+
+    def _slice(self) -> ComponentLeakage:
+        form, curve, age = self._slice_result.form, self._slice_result.curve, min(self._ages)
+        why = f"{form} form, age {age}"
+        if age > 1 and curve[-1] > 0.95 * curve[-2]:
+            why += (
+                ": hardly any decay left at this age, the sequences depend too strongly on each other or on their past"
+            )
+        worst = find_widest_case(self._slice_result.ranges, self._slice_result.pairs)
+        return ComponentLeakage(worst.value, "slice", worst, why)
+
+    def _influence(self) -> ComponentLeakage:
+        setting = self.setting
+        require_informed(setting.adversary)
+        costs = costs_by_age(setting.query, self.members, ages=self._ages, epsilon_c=setting.epsilon_c)
+        ranges, pairs = (self._of_phase(rows) for rows in influence_of_release(self.model, costs))
+        worst = find_widest_case(ranges, pairs)
+        return ComponentLeakage(worst.value, "influence", worst, "the noise is counted, sequence by sequence")
+
+    # ---- auto ----------------------------------------------------------------------------------------------------
+
+    def _sharpest(self) -> ComponentLeakage:
+        """Exact if it fits, else the least of the bounds; the least for any past if that is needed."""
+        if not self.model.has_law:
+            best = min(self._at_any_size(), key=lambda value: value.epsilon)
+            return replace(best, reason=f"for all members of a family at once; {best.bound}: {best.reason}")
+        no_law_of_past = self.setting.no_law_of_past
+        if not no_law_of_past and not self.setting.query.of_states:
+            best = min([*self._at_any_size(), *self._from_pairs()], key=lambda value: value.epsilon)
+            return replace(best, reason=f"the law of the readings is not known; {best.bound}: {best.reason}")
+        if not no_law_of_past:
+            try:
+                return replace(self._exact(), reason="exact fits the size limit")
+            except TooLargeError as error:
+                best = min(self._at_any_size(), key=lambda value: value.epsilon)
+                return replace(best, reason=f"exact does not fit ({error}); {best.bound}: {best.reason}")
+        choices = self._at_any_size()
+        with suppress(TooLargeError):
+            choices.append(self._contraction())
+        best = min(choices, key=lambda value: value.epsilon)
+        why = f"{no_law_of_past}, so this holds for any law of the past"
+        return replace(best, reason=f"{why}; {best.bound}: {best.reason}" if best.reason else why)
+
+    def _from_pairs(self) -> list[ComponentLeakage]:
+        """The sharpest bound that needs no law of the answers; none for one bit, for which `influence` is as sharp."""
+        if self.model.size == 2 and has_influence(self.model) and self.setting.adversary == "informed":
+            return []
+        if self.model.size <= METRIC_STATES or max(self._ages) == 0:
+            with suppress(TooLargeError):
+                return [self._metric()]
+        with suppress(TooLargeError):
+            return [replace(self.value("profile"), reason="from the sensitivity alone")]
+        return []
+
+    def _at_any_size(self) -> list[ComponentLeakage]:
+        """The bounds for a component of any size; they hold for any law of the past."""
+        choices = [ComponentLeakage(self.alpha, "group", None, "holds however the sequences are tied")]
+        if has_influence(self.model) and self.setting.adversary == "informed":
+            choices.append(self._influence())
+        if has_slice(self.model):
+            choices.append(self._slice())
+        return choices
+
+    def witness(self, worst: WorstCase | None) -> Witness | None:
+        """The worst case in the names and values of the user's sequences."""
+        if worst is None or not worst.known:
+            return None
+        model = self.setting.model
+        table, names = model.value_table, model.names
+        here = [self.members[i] for i in worst.known]
+        values = {names[i]: float(table[i, state]) for i, state in zip(here, worst.present, strict=True)}
+        secret = self.members[worst.sequence]
+        present, alternative = values.pop(names[secret]), float(table[secret, worst.alternative])
+        output = tuple(y / self.setting.query.denominator for y in worst.output)
+        return Witness(names[secret], present, alternative, values, output or None)

@@ -13,20 +13,15 @@ from csdp.errors import InputError
 
 Bound = Literal[
     "exact",
+    "metric",
     "profile",
-    "loose",
     "freshness",
-    "lineage",
     "slice",
     "influence",
     "group",
-    "printed-loose",
-    "printed-tight",
 ]
 
 BOUNDS: tuple[str, ...] = get_args(Bound)
-#: Bounds that are formulas as printed: they can be below the truth.
-UNSOUND = ("printed-loose", "printed-tight")
 SMALLEST = math.ulp(0.0)
 _DIGITS = 44
 
@@ -138,18 +133,16 @@ class Witness:
 
 @dataclass(frozen=True)
 class Leakage:
-    """How much a release tells about the present: `epsilon`, and what kind of statement it is.
+    """How much a release reveals about the present: `epsilon`, and what kind of statement it is.
 
-    `sound`: proven never to be below the truth under the model, so that it may certify. `reason` says why this bound
-    was chosen, or why the answer is infinite. `components` has one entry per independent group of sequences. `point`:
-    over a family of models, the leakage under the first of them, the point estimate. `environment`: "given" if the
-    adversary may know the environment of every tick; `phase`: the worst phase of a clock.
-    `model`: whether the data accept the model.
+    Formal guarantee: never below the truth under the model. `reason` says why this bound was chosen, or why the answer
+    is infinite. `components` has one entry per independent group of sequences. `point`: over a family of models, the
+    leakage under the first of them, the point estimate. `environment`: "given" if the adversary may know the
+    environment of every tick; `phase`: the worst phase of a clock. `model`: whether the data accept the model.
     """
 
     epsilon: float
     bound: str
-    sound: bool
     adversary: Adversary
     witness: Witness | None = None
     assumptions: tuple[str, ...] = ()
@@ -169,7 +162,7 @@ class Leakage:
         return self.epsilon
 
     def __repr__(self) -> str:
-        mark = ("" if self.sound else ", NOT SOUND") + ("" if self.model.reliable else f", {self.model.brief}")
+        mark = "" if self.model.reliable else f", {self.model.brief}"
         where = "" if self.phase is None else f", phase {self.phase}"
         where += "" if self.environment is None else f", environment {self.environment}"
         return f"Leakage({as_text(self.epsilon)}, {self.bound}, {self.adversary}{where}{mark})"
@@ -179,7 +172,6 @@ class Leakage:
         return {
             "epsilon": self.epsilon,
             "bound": self.bound,
-            "sound": self.sound,
             "model": self.model.to_dict(),
             "adversary": self.adversary,
             "witness": None if self.witness is None else vars(self.witness),

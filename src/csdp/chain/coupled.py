@@ -482,7 +482,7 @@ def _read_transitions(transitions: Any, indptr: Indices, sources: Indices) -> tu
 
 
 def is_forward(model: Model) -> TypeGuard[CoupledChain]:
-    """Whether next states are independent given the present, as `lineage` and `slice` need."""
+    """Whether next states are independent given the present, as `slice` needs."""
     return isinstance(model, CoupledChain) and model.direction == "forward"
 
 

@@ -26,7 +26,7 @@ class JointChain(Model):
         states: m. sequences: s.
         values, names: as for CoupledChain.
 
-    The bounds that need the coupled form do not apply: `influence`, `slice` and `lineage`.
+    The bounds that need the coupled form do not apply: `influence` and `slice`.
 
     >>> both = JointChain([[0.7, 0.3], [0.3, 0.7]], states=2, sequences=1)
     >>> both.stationary().tolist()

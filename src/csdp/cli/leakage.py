@@ -14,7 +14,7 @@ from csdp.cli.terminal import print_json, print_lines, printable, progress_bar
 from csdp.errors import InputError
 from csdp.plan import Plan
 from csdp.query import parse_query
-from csdp.report.certificate import UNSOUND_WARNING, guarantee
+from csdp.report.certificate import guarantee
 
 
 def leakage(
@@ -33,8 +33,8 @@ def leakage(
     bound: Annotated[
         str,
         typer.Option(
-            help="Bound to compute: auto (the sharpest proven one that applies), exact, profile, loose, freshness, "
-            "metric, lineage, slice, influence, swing, group, or (unsound) printed-loose, printed-tight.",
+            help="Bound to compute: auto (the sharpest that applies), exact, metric, profile, freshness, slice, "
+            "influence or group.",
         ),
     ] = "auto",
     form: options.FormatOption = "table",
@@ -68,11 +68,10 @@ def leakage(
             "ages": list(asked.ages),
             "epsilon_c": asked.epsilon_c,
         }
-        protects = words.protects if answer.sound else UNSOUND_WARNING
-        print_json({**release, **answer.to_dict(), "protects": protects, "does_not_protect": words.exposes})
+        print_json({**release, **answer.to_dict(), "protects": words.protects, "does_not_protect": words.exposes})
         return
     print_lines(_describe(asked, answer))
-    print_lines([words if answer.sound else UNSOUND_WARNING])
+    print_lines([words])
 
 
 def _ask(chain: str | None, query: str, age: str | None, epsilon_c: float | None, plan: str | None) -> Plan:

@@ -32,7 +32,6 @@ ADVERSARY_KNOWLEDGE = {
 #: What the adversary of every plan knows.
 INFORMED = ADVERSARY_KNOWLEDGE["informed"]
 #: Replaces the guarantee if only unproven formulas were computed.
-UNSOUND_WARNING = "UNSOUND: this number can be below the true leakage. It guarantees nothing and certifies nothing."
 
 
 #: What is said first if a chain was fitted to private readings without noise.

@@ -15,8 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from csdp.arrays import UNIT, Floats
-from csdp.bounds.slice.intervals import Boxes, MixtureCells
-from csdp.bounds.slice.local_numbers import LocalNumbers
+from csdp.bounds.intervals import Boxes, LocalNumbers, MixtureCells
 
 #: Iterations after which an estimate is taken as it is.
 _LONGEST = 200
