@@ -247,7 +247,7 @@ def test_a_custom_query_may_ignore_a_component():
         ({"query": csdp.Count(-1)}, r"count: unknown state -1; states are 0..1"),
         ({"query": csdp.Linear([1, 2, 3])}, r"linear: 3 weights given for 2 sequences; give one each"),
         ({"query": csdp.Custom(lambda v: 1.0)}, r"custom: the function is constant"),
-        ({"chain": "chain.json"}, r"chain: str given; CoupledChain, JointChain or Family expected"),
+        ({"chain": "chain.json"}, r"chain: str given; a model or a Family expected"),
     ],
 )
 def test_bad_questions_are_refused_with_a_reason(change, message):
