@@ -30,7 +30,7 @@ folder, engine, path = sys.argv[1:]
 sys.path.insert(0, folder)
 from tables import SPARK, chain
 
-plan = Plan(chain(), Mean(), 2, 1.0, bound="group")
+plan = Plan(chain(), Mean(), 2, 1.0)
 if engine == "spark":
     running = spark_session("local[1]", more=SPARK)
     path = running.__enter__().read.parquet(path)

@@ -62,7 +62,7 @@ def run(spark, folder, plan, publish_batches, *, kill_at=None):
 
 
 def test_a_micro_batch_that_runs_twice_returns_the_recorded_numbers(spark, tmp_path, publish_batches):
-    plan = Plan(chain(), Mean(), (1, 2, 4, 1, 2, 4, 1), 1.0, bound="group")
+    plan = Plan(chain(), Mean(), (1, 2, 4, 1, 2, 4, 1), 1.0)
     every = sorted(rows(states(gaps=False), ALIKE))
     # Three files; the last row of the first comes late, with the second, and one row comes twice.
     cuts = [every[:69], [*every[70:140], every[69], every[3]], every[140:]]
@@ -84,7 +84,7 @@ def test_answers_are_those_of_a_panel(spark, tmp_path, publish_batches):
     """With next to no noise: the readings kept for their ages are the right ones."""
     from csdp import Panel
 
-    plan = Plan(chain(), Mean(), (1, 2, 4, 1, 2, 4, 1), 1e6, bound="group")
+    plan = Plan(chain(), Mean(), (1, 2, 4, 1, 2, 4, 1), 1e6)
     cells = states(gaps=False)
     every = sorted(rows(cells, ALIKE))
     write_files(tmp_path / "incoming", [every[:70], every[70:140], every[140:]])

@@ -36,7 +36,7 @@ OF_READINGS = [
 
 
 def plan_of(query, ages=2, *, values=ALIKE, stale_limit=0):
-    return Plan(chain(values), query, ages, 1.0, stale_limit=stale_limit, bound="group")
+    return Plan(chain(values), query, ages, 1.0, stale_limit=stale_limit)
 
 
 def check(table, plan, panel):
