@@ -19,7 +19,6 @@ CHANGES = [(tick, sequence, number) for tick in (3, 11, 59) for sequence in (0, 
 STATES: dict[str, dict[str, Any]] = {
     "quantiles": {"states": 3},
     "quantiles in bounds": {"states": 3, "bounds": (0, 30)},
-    "quantiles of all": {"states": 2, "shared": True},
     "quantiles with values": {"states": 2, "values": [0.0, 1.0]},
     "equal parts": {"strategy": "uniform", "states": 4},
     "equal parts of bounds": {"strategy": "uniform", "states": 4, "bounds": (0, 30)},
