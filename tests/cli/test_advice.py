@@ -71,13 +71,6 @@ class TestOtherCommands:
         place = ["--dataset", "d", "--ledger", tmp_path / "l.db", "-o", tmp_path / "o.csv"]
         assert "`csdp plan --discretiser" in fails("release", tmp_path / "r.csv", "--plan", plan_file(paper), *place)
 
-    def test_an_audit_without_a_worst_pair(self, run, fails, plan_file, tmp_path):
-        chain = tmp_path / "fair.json"
-        run("chain", "new", "--sequences", "1", "--self-coupling", "1", "--p", "0.5", "--q", "0.5", "-o", chain)
-        command = ["audit", plan_file(chain, age=1), "--samples", "2000", "--seed", "1"]
-        assert "give --pair with a present and an alternative" in fails(*command)
-        run(*command, "--pair", "[[0],[1]]", "--claim", "0.5")
-
     def test_warnings_too(self, run, tmp_path):
         (tmp_path / "d.csv").write_text(WIDE)
         command = ["fit", tmp_path / "d.csv", "--strategy", "categories", "--ensemble", "0", "-o", tmp_path / "c.json"]
@@ -115,6 +108,7 @@ PYTHON_ONLY = {
     "switching": "of EnvironmentChain, which is written in Python",
     "read_only": "of Ledger.open; commands that only look open it so",
     "workers": "of csdp.leakage",
+    "pair": "of csdp.audit; the command attacks the worst pair",
     "cycle": "of EnvironmentChain, which is written in Python",
 }
 

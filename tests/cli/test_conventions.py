@@ -49,7 +49,6 @@ MEANT = {
     "--about": "of a plan; of proposals, which may be of both kinds",
     "--plan": "what is published; for report what its readings mean; init names it in the specification",
     "--names": "given to a chain that is made; chosen among those of readings",
-    "--direction": "given for a chain that is made; chosen by the data where one is fitted",
 }
 #: One name for one thing: what an option of this name takes, wherever it is.
 MEANINGS = {
@@ -262,11 +261,6 @@ class TestErrors:
         place = ["--dataset", "d", "--ledger", str(tmp_path / "ledger.db"), "-o", out]
         assert f"this would overwrite {plan}, which is read" in fails("release", tmp_path / "r", "--plan", plan, *place)
         assert plan.read_bytes() == before
-
-    def test_a_figure_is_checked_before_the_work(self, fails, paper, plan_file, tmp_path):
-        asked = ("audit", plan_file(paper), "--figure")
-        assert "ends in .svg, .png or .pdf" in fails(*asked, tmp_path / "a.txt")
-        assert "cannot be written" in fails(*asked, tmp_path / "no" / "a.svg")
 
     def test_a_missing_option_is_named(self, fails, paper):
         assert "'--ledger'" in fails("release", "r.csv", "--plan", paper, "--dataset", "d", "-o", "o.csv")

@@ -165,19 +165,6 @@ class TestOptions:
         run("open", tmp_path / "text.toml", "--time", "column1", "-o", tmp_path / "in.toml")
         assert read_readings(tmp_path / "in.toml").readings[:, 0].tolist() == [1.5, 2.5, 3.5]
 
-    def test_tables_of_databases(self, run, tmp_path):
-        import sqlite3
-
-        with sqlite3.connect(tmp_path / "ward.db") as book:
-            book.execute("CREATE TABLE beds (time INTEGER, a REAL)")
-            book.execute("CREATE TABLE staff (time INTEGER, a REAL)")
-            book.executemany("INSERT INTO beds VALUES (?, ?)", [(0, 1.0), (1, 2.0)])
-        book.close()
-        run("open", tmp_path / "ward.db", "--table", "beds", "-o", tmp_path / "in.toml")
-        assert read_readings(tmp_path / "in.toml").readings[:, 0].tolist() == [1, 2]
-        run("open", tmp_path / "ward.db", "--sql", "SELECT time, a + 1 AS a FROM beds", "-o", tmp_path / "in.toml")
-        assert read_readings(tmp_path / "in.toml").readings[:, 0].tolist() == [2, 3]
-
 
 class TestTrouble:
     def test_the_output(self, fails, tmp_path):

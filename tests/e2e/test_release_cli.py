@@ -356,8 +356,8 @@ def test_a_ledger_in_postgresql(place, tmp_path):
 
 def test_no_reading_is_written_anywhere_but_the_input(place, tmp_path):
     """Values that no noise could produce by chance do not turn up in any file that was written."""
-    csdp("chain", "new", "-s", "2", "--self-coupling", "0.75", "--p", "0.3", "--values", "1234567,7654321", "-o",
-         tmp_path / "chain.json")  # fmt: skip
+    chain = {"coupling": [[0.75, 0.25]] * 2, "transitions": [[0.7, 0.3], [0.3, 0.7]], "values": [1234567, 7654321]}
+    (tmp_path / "chain.json").write_text(json.dumps(chain))
     data = tmp_path / "data.csv"
     data.write_text("time,x1,x2\n" + "".join(f"{t},{1234567 if t % 3 else 7654321},1234567\n" for t in range(20)))
     out = tmp_path / "out"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-import duckdb
 import numpy as np
 import openpyxl
-import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +16,6 @@ from pyarrow import feather
 
 from csdp import InputSpec, Readings, find_input, read_readings
 from csdp.errors import InputError
-from postgres import Server
 
 EXPECTED = [[1.5, 10.0], [2.5, np.nan], [3.5, 30.0]]
 
@@ -190,46 +186,15 @@ class TestKinds:
             with pytest.raises(InputError, match=message):
                 read_readings(tmp_path / "d.jsonl")
 
-    def test_databases(self, tmp_path: Path) -> None:
-        rows = [tuple(row.values()) for row in self.TABLE.to_pylist()]
-        book = sqlite3.connect(tmp_path / "a b?.sqlite")
-        book.execute("CREATE TABLE r (time INTEGER, a REAL, b REAL)")
-        book.executemany("INSERT INTO r VALUES (?, ?, ?)", rows)
-        book.commit()
-        book.close()
-        with duckdb.connect(str(tmp_path / "d.duckdb")) as other:
-            other.execute("CREATE TABLE r (time INTEGER, a DOUBLE, b DOUBLE)")
-            other.executemany("INSERT INTO r VALUES (?, ?, ?)", rows)
-            other.execute("CREATE TABLE s (x INTEGER)")
-        check(read_readings(tmp_path / "a b?.sqlite"))
-        check(read_readings(tmp_path / "d.duckdb", table="r"))
-        check(read_readings(tmp_path / "d.duckdb", sql="SELECT * FROM r ORDER BY time"))
-        with pytest.raises(InputError, match=r"which table\? Give table= \(there are: r, s\)"):
-            read_readings(tmp_path / "d.duckdb")
-        with pytest.raises(InputError, match="no table 'q'"):
-            read_readings(tmp_path / "d.duckdb", table="q")
-        for file in ("a b?.sqlite", "d.duckdb"):
-            with pytest.raises(InputError, match="refused the query"):
-                read_readings(tmp_path / file, sql="DELETE FROM r")
-            check(read_readings(tmp_path / file, table="r"))
-
-    def test_postgresql(self, postgres_server: Server) -> None:
-        address = postgres_server.url()
-        with psycopg.connect(address, autocommit=True) as connection:
-            connection.execute("CREATE TABLE beds (time timestamptz, who text, rate double precision)")
-            connection.execute(
-                "INSERT INTO beds SELECT '2024-01-01Z'::timestamptz + i * interval '5 min', w, i "
-                "FROM generate_series(0, 4) i, (VALUES ('a'), ('b')) v(w)"
-            )
-        try:
-            found = find_input(address, InputSpec(table="beds"))
-            assert (found.spec.sequence, found.spec.value, found.spec.step) == ("who", "rate", "5min")
-            with pytest.raises(InputError, match="refused the query"):
-                read_readings(address, sql="DELETE FROM beds")
-            assert read_readings(found.spec).readings.tolist() == [[i, i] for i in range(5)]
-        finally:
-            with psycopg.connect(address, autocommit=True) as connection:
-                connection.execute("DROP TABLE beds")
+    def test_databases_are_to_be_exported(self, tmp_path: Path) -> None:
+        (tmp_path / "ward.duckdb").write_bytes(b"DUCK")
+        with pytest.raises(InputError, match="export the table of a database"):
+            read_readings(tmp_path / "ward.duckdb")
+        with pytest.raises(InputError, match="an address given; export the table") as refused:
+            read_readings("postgresql://me:secret@host/d")
+        assert "secret" not in str(refused.value)
+        with pytest.raises(InputError, match="an address given"):
+            InputSpec(file="postgresql://me@host/d")
 
     def test_excel(self, tmp_path: Path) -> None:
         file = tmp_path / "d.xlsx"
@@ -269,11 +234,6 @@ class TestSpec:
         spec.save(tmp_path / "in.toml")
         assert InputSpec.load(tmp_path / "in.toml") == spec
         assert 'file = "d.csv"' in (tmp_path / "in.toml").read_text()
-
-    def test_no_password_is_written(self) -> None:
-        with pytest.raises(InputError, match="no place for it"):
-            InputSpec(file="postgresql://me:secret@host/d").to_toml()
-        assert "me@host" in InputSpec(file="postgresql://me@host/d").to_toml()
 
     def test_irregular_times_are_resampled(self) -> None:
         rng = np.random.default_rng(1)

@@ -1,11 +1,8 @@
-"""`csdp audit`: attack a mechanism and prove a lower bound of its leakage, or replay a ledger."""
+"""`csdp audit`: attack the releases of a plan and prove a lower bound of their leakage, or replay a ledger."""
 
 from __future__ import annotations
 
-import importlib
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -36,30 +33,8 @@ def audit(
     claim: Annotated[
         float | None,
         typer.Option(
-            help="Leakage epsilon that the mechanism is claimed to have.",
+            help="Leakage epsilon that the releases are claimed to have.",
             show_default="the certified leakage of the plan",
-        ),
-    ] = None,
-    mechanism: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:NAME",
-            help="Python callable of (readings, generator) to audit; modules in the current folder can be named.",
-            show_default="our own noise",
-        ),
-    ] = None,
-    reads: Annotated[
-        Literal["aged", "history"],
-        typer.Option(
-            help="What --mechanism receives: the aged snapshots (aged), or all snapshots up to the present (history)."
-        ),
-    ] = "aged",
-    pair: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JSON",
-            help="Two presents to distinguish, one state for each sequence, such as [[0,1],[1,1]].",
-            show_default="the worst pair of one release",
         ),
     ] = None,
     releases: Annotated[
@@ -81,7 +56,7 @@ def audit(
     head: options.Head = None,
     form: options.FormatOption = "table",
 ) -> None:
-    """Attack a mechanism as a black box and prove a lower bound of its leakage; or replay a ledger.
+    """Attack the releases of a plan as a black box and prove a lower bound of their leakage; or replay a ledger.
 
     \b
     Example:
@@ -97,7 +72,7 @@ def audit(
 
     declared = None if plan is None else PlanFile.load(plan).plan
     if ledger is not None:
-        attack = {"--claim": claim, "--mechanism": mechanism, "--pair": pair, "--seed": seed}
+        attack = {"--claim": claim, "--seed": seed}
         options.refuse_together(attack, "--ledger")
         _replay(ledger, dataset=dataset, head=head, plan=declared, form=form)
         return
@@ -106,12 +81,9 @@ def audit(
     if declared is None:
         raise InputError("plan: not given; give PLAN.json, as `csdp plan` writes it, or --ledger to replay one")
     with progress_bar() as progress:
-        result = _attack(
+        result = run_audit(
             declared,
-            mechanism,
-            reads=reads,
             claim=claim,
-            pair=None if pair is None else options.parse_json_or_file("pair", pair),
             releases=releases,
             samples=samples,
             confidence=confidence,
@@ -124,37 +96,6 @@ def audit(
         _print_audit(result)
     if result.violated:
         raise typer.Exit(VIOLATED)
-
-
-def _attack(declared: Plan, mechanism: str | None, *, reads: Literal["aged", "history"], **how: Any) -> Audit:
-    """Attack our own noise as declared, or a mechanism of the user under the declared model and ages."""
-    if mechanism is None:
-        if reads != "aged":
-            raise InputError("reads: our own noise reads aged snapshots; 'history' is for --mechanism only")
-        return run_audit(declared, **how)
-    return run_audit(
-        _load_callable(mechanism),
-        declared,
-        reads=reads,
-        **how,
-    )
-
-
-def _load_callable(name: str) -> Any:
-    """Import what MODULE:NAME names; modules of the working folder can be imported, as with `python -m`."""
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise InputError(f"mechanism: {name!r} given; MODULE:NAME expected, such as mine:noisy_mean")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        imported = importlib.import_module(module)
-    except (ImportError, SyntaxError) as error:
-        raise InputError(f"mechanism: {module!r} cannot be imported ({error})") from None
-    finally:
-        sys.path.pop(0)
-    if not callable(getattr(imported, attribute, None)):
-        raise InputError(f"mechanism: {module!r} has no callable {attribute!r}")
-    return getattr(imported, attribute)
 
 
 def _print_audit(result: Audit) -> None:

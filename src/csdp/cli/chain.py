@@ -19,7 +19,7 @@ from csdp.errors import InputError
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-#: Largest number of sequences for a coupling of every pair: the file has one entry per pair.
+#: Largest number of sequences: the file has one entry per pair.
 ALL_TO_ALL = 2000
 
 chain_app = typer.Typer(
@@ -33,61 +33,22 @@ chain_app = typer.Typer(
 
 @chain_app.command("new")
 def new(
-    sequences: Annotated[
-        int | None, typer.Option("--sequences", "-s", help="Number of sequences.", show_default="from --coupling, or 1")
+    p: Annotated[float, typer.Option("--p", help="Probability of a step 0 -> 1; of more states, of leaving any.")],
+    q: Annotated[
+        float | None, typer.Option("--q", help="Probability of a step 1 -> 0 (two states only).", show_default="p")
     ] = None,
-    states: Annotated[
-        int | None, typer.Option(help="Number of states of each sequence.", show_default="from --transitions, or 2")
-    ] = None,
+    sequences: Annotated[int, typer.Option("--sequences", "-s", help="Number of sequences.")] = 1,
     self_coupling: Annotated[
-        float | None,
+        float,
         typer.Option(
             metavar="W",
             help="Weight of a sequence's own state, in [0, 1]; the other sequences share the remaining weight equally.",
         ),
-    ] = None,
-    ring: Annotated[
-        bool, typer.Option("--ring", help="Give the remaining weight to the two neighbours on a ring only.")
-    ] = False,
-    coupling: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JSON|FILE",
-            help="Weights of all pairs: a matrix such as [[0.75,0.25],[0.25,0.75]], one row per dependent sequence, or "
-            '{"edges": [[target,source,weight],...]}.',
-        ),
-    ] = None,
-    p: Annotated[
-        float | None,
-        typer.Option("--p", help="Probability of a step 0 -> 1; with more than two states, of leaving any state."),
-    ] = None,
-    q: Annotated[
-        float | None, typer.Option("--q", help="Probability of a step 1 -> 0 (two states only).", show_default="p")
-    ] = None,
-    transitions: Annotated[
-        str | None,
-        typer.Option(
-            metavar="JSON|FILE",
-            help="Transition matrix, rows from -> to, such as [[0.9,0.1],[0.4,0.6]]; or one matrix per coupled pair.",
-        ),
-    ] = None,
-    values: Annotated[
-        str | None,
-        typer.Option(
-            metavar="V0,V1,...",
-            help="Numeric value of each state; JSON rows give each sequence its own values.",
-            show_default="0,1,...",
-        ),
-    ] = None,
+    ] = 1.0,
+    states: Annotated[int, typer.Option(help="Number of states of each sequence.")] = 2,
     names: Annotated[
         str | None, typer.Option(metavar="A,B,...", help="Names of the sequences.", show_default="x1,x2,...")
     ] = None,
-    direction: Annotated[
-        Literal["forward", "backward"],
-        typer.Option(
-            help="Whether transitions lead from a snapshot to the next one (forward) or to the previous one (backward)."
-        ),
-    ] = "forward",
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="CHAIN.json", help="File to write the model to; - prints it.")
     ] = "-",
@@ -97,19 +58,15 @@ def new(
     \b
     Example:
       csdp chain new --sequences 2 --self-coupling 0.75 --p 0.3 --q 0.3 -o chain.json
-      csdp chain new --sequences 20 --self-coupling 0.8 --ring --p 0.01 -o ring.json
-      csdp chain new --coupling '[[0.6,0.4],[0.3,0.7]]' --transitions '[[0.9,0.1],[0.4,0.6]]'
+
+    Other chains are made in Python, or written by hand: {"coupling": [[0.6, 0.4], [0.3, 0.7]], "transitions":
+    [[0.9, 0.1], [0.4, 0.6]]} is a model file.
     """
     model = CoupledChain(
-        _coupling(sequences, self_coupling, ring, coupling),
-        _transitions(states, p, q, transitions),
-        values=None if values is None else options.parse_numbers("values", values),
+        make_coupling(sequences, self_coupling),
+        make_transitions(states, p, q),
         names=None if names is None else options.parse_names(names),
-        direction=direction,
     )
-    for what, requested, actual in (("sequences", sequences, model.sequences), ("states", states, model.states)):
-        if requested is not None and requested != actual:
-            raise InputError(f"{what}: {requested} given, but the matrices have {actual}")
     if output == "-":
         typer.echo(model.to_json())
         return
@@ -117,73 +74,21 @@ def new(
     typer.echo(f"wrote {output}: {model!r}")
 
 
-def _coupling(sequences: int | None, self_coupling: float | None, ring: bool, coupling: str | None) -> Any:
-    """The coupling that the options describe, as CoupledChain takes it."""
-    if coupling is not None:
-        if self_coupling is not None or ring:
-            raise InputError("coupling: give --coupling, or --self-coupling (with or without --ring), not both")
-        return parse_coupling(options.parse_json_or_file("coupling", coupling))
-    count = 1 if sequences is None else sequences
-    if self_coupling is None and count > 1:
-        raise InputError("coupling: give --self-coupling W (1 for independent sequences), or --coupling")
-    return make_coupling(count, 1.0 if self_coupling is None else self_coupling, ring=ring)
+def make_coupling(sequences: int, self_coupling: float) -> Any:
+    """Make a coupling with one self-weight; all others share the remaining weight.
 
-
-def _transitions(states: int | None, p: float | None, q: float | None, transitions: str | None) -> Any:
-    """The transitions that the options describe, as CoupledChain takes them."""
-    if transitions is not None:
-        if p is not None or q is not None:
-            raise InputError("transitions: give --transitions, or --p and --q, not both")
-        return options.parse_json_or_file("transitions", transitions)
-    if p is None:
-        raise InputError("transitions: give --p (and --q) for equal probabilities, or --transitions for a matrix")
-    return make_transitions(2 if states is None else states, p, q)
-
-
-def make_coupling(sequences: int, self_coupling: float, *, ring: bool) -> Any:
-    """Make a coupling with one self-weight; all others, or both neighbours on a ring, share the remaining weight.
-
-    >>> make_coupling(3, 0.5, ring=False).toarray().tolist()
+    >>> make_coupling(3, 0.5).tolist()
     [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
-    >>> make_coupling(4, 0.5, ring=True).toarray()[0].tolist()
-    [0.5, 0.25, 0.0, 0.25]
     """
-    from scipy.sparse import coo_array
-
-    if sequences < 1:
-        raise InputError(f"sequences: {sequences} given; at least 1")
+    if not 1 <= sequences <= ALL_TO_ALL:
+        raise InputError(f"sequences: {sequences:,} given; at least 1 and at most {ALL_TO_ALL:,}")
     if not 0 <= self_coupling <= 1:
         raise InputError(f"self-coupling: {self_coupling:g} given; a weight in [0, 1] expected")
     if sequences == 1 and self_coupling != 1:
         raise InputError("self-coupling: a single sequence has no others to share weight with; leave it out, or give 1")
-    if not ring and sequences > ALL_TO_ALL:
-        raise InputError(
-            f"sequences: {sequences:,} given; at most {ALL_TO_ALL:,} if every pair is coupled. "
-            "Use --ring, or --coupling with edges"
-        )
-    places = np.arange(sequences)
-    offsets = [offset for offset in ([1, sequences - 1] if ring else range(1, sequences)) if offset % sequences]
-    targets = np.tile(places, len(offsets) + 1)
-    sources = np.concatenate([places, *((places + offset) % sequences for offset in offsets)])
-    weights = np.full(targets.size, (1.0 - self_coupling) / max(len(offsets), 1))
-    weights[:sequences] = self_coupling
-    matrix = coo_array((weights, (targets, sources)), shape=(sequences, sequences)).tocsr()
-    matrix.sum_duplicates()
+    matrix = np.full((sequences, sequences), (1.0 - self_coupling) / max(sequences - 1, 1))
+    np.fill_diagonal(matrix, self_coupling)
     return matrix
-
-
-def parse_coupling(content: Any) -> Any:
-    """Parse a coupling from JSON: the matrix, or `{"edges": [[target, source, weight], ...]}` if most weights are 0.
-
-    >>> parse_coupling({"edges": [[0, 0, 1.0]]})
-    {(0, 0): 1.0}
-    """
-    if not isinstance(content, dict):
-        return content
-    try:
-        return {(int(j), int(k)): float(weight) for j, k, weight in content["edges"]}
-    except (KeyError, TypeError, ValueError):
-        raise InputError('coupling: a matrix, or {"edges": [[target, source, weight], ...]} expected') from None
 
 
 def make_transitions(states: int, p: float, q: float | None) -> Any:
@@ -197,7 +102,7 @@ def make_transitions(states: int, p: float, q: float | None) -> Any:
     if states < 2:
         raise InputError(f"states: {states} given; at least 2")
     if states > 2 and q is not None:
-        raise InputError(f"q: only for two states, {states} given; give --p alone, or --transitions")
+        raise InputError(f"q: only for two states, {states} given; give --p alone")
     for name, chance in (("p", p), ("q", q)):
         if chance is not None and not 0 <= chance <= 1:
             raise InputError(f"{name}: {chance:g} given; a probability in [0, 1] expected")

@@ -1,4 +1,4 @@
-"""`csdp doctor`: check what a release needs, and which optional packages are installed."""
+"""`csdp doctor`: check versions, a release into a ledger, and optional packages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -15,17 +15,16 @@ from typing import Annotated, Literal
 import typer
 
 from csdp.cli.options import FormatOption
-from csdp.cli.terminal import BAD_INPUT, print_json, print_lines, print_table, progress_bar
-from csdp.errors import CsdpError, InputError
+from csdp.cli.terminal import BAD_INPUT, print_json, print_lines, print_table
+from csdp.errors import CsdpError
 
-#: Draws of the noise check, and how many standard errors their mean size may be off (false alarm below 1e-11).
-_DRAWS, _SIGMAS, _SCALE = 200_000, 7.0, 1000.0
-#: Optional extras: their purpose, and the packages that they need, as distribution -> module.
-_OPTIONAL: dict[str, tuple[str, dict[str, str]]] = {
-    "postgres": ("ledgers in PostgreSQL", {"psycopg": "psycopg"}),
-    "mqtt": ("streams from and to an MQTT broker", {"paho-mqtt": "paho.mqtt"}),
-    "service": ("csdp serve", {"fastapi": "fastapi", "uvicorn": "uvicorn", "prometheus-client": "prometheus_client"}),
-    "spark": ("tables and streams on Spark", {"pyspark": "pyspark"}),
+#: The purpose of each optional extra.
+_OPTIONAL = {
+    "excel": "Excel files",
+    "postgres": "ledgers in PostgreSQL",
+    "mqtt": "streams from and to an MQTT broker",
+    "service": "csdp serve",
+    "spark": "tables and streams on Spark",
 }
 
 State = Literal["ok", "missing", "wrong"]
@@ -43,14 +42,6 @@ class CheckResult:
 
 
 def doctor(
-    folder: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of the future ledger; a durable write is tested in it.",
-            show_default="a temporary folder",
-        ),
-    ] = None,
     compile_all: Annotated[
         bool,
         typer.Option(
@@ -60,7 +51,7 @@ def doctor(
     ] = False,
     form: FormatOption = "table",
 ) -> None:
-    """Check the installation: versions, cipher, noise, ledger, and optional packages.
+    """Check the installation: versions, a release into a ledger, and optional packages.
 
     \b
     Example:
@@ -70,10 +61,7 @@ def doctor(
     Exit codes: 0 everything required works; 2 something required does not. Optional packages do not change the exit
     code. Nothing is sent anywhere, and files written for a check are removed.
     """
-    if folder is not None and not Path(folder).is_dir():
-        raise InputError(f"{folder}: no such folder; give one that exists")
-    with progress_bar() as progress:
-        checks = tuple(run_checks(folder, progress, compile_all=compile_all))
+    checks = tuple(run_checks(compile_all=compile_all))
     failed = [check for check in checks if check.required and check.state != "ok"]
     if form == "json":
         print_json({"ok": not failed, "checks": [asdict(check) for check in checks]})
@@ -88,54 +76,30 @@ def doctor(
             for check in checks
         ]
         print_table("csdp doctor", {name: {"overflow": "fold"} for name in ("", "part", "found")}, rows)
-        wrong = (*failed, *(check for check in checks if not check.required and check.state == "wrong"))
-        print_lines(f"{check.name}: {check.hint}" for check in wrong)
         print_lines(["Everything required works." if not failed else f"{len(failed)} required parts do not work."])
     if failed:
         raise typer.Exit(BAD_INPUT)
 
 
-def run_checks(
-    folder: str | None = None, progress: Callable[[str, int, int], None] | None = None, *, compile_all: bool = False
-) -> Iterator[CheckResult]:
+def run_checks(*, compile_all: bool = False) -> Iterator[CheckResult]:
     """Run every check in turn; none of them raises. `compile_all`: compile all loops first."""
-    steps: list[Callable[[], Iterator[CheckResult]]] = [
-        _check_python,
-        _check_packages,
-        _check_cipher,
-        _check_noise,
-        *([_compile_loops] if compile_all else []),
-        _check_compiled_code,
-        lambda: _check_ledger(folder),
-        _check_extras,
-    ]
-    for done, step in enumerate(steps, start=1):
-        yield from step()
-        if progress is not None:
-            progress("checking", done, len(steps))
-
-
-# ---- required ------------------------------------------------------------------------------------------------------
-
-
-def _check_python() -> Iterator[CheckResult]:
-    needed = _version_numbers(_package_metadata()[0])
-    enough = sys.version_info[: len(needed)] >= needed
-    yield CheckResult(
-        "Python",
-        "ok" if enough else "wrong",
-        f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-        required=True,
-        hint="" if enough else f"install Python {_version_text(needed)} or later",
-    )
-
-
-def _check_packages() -> Iterator[CheckResult]:
-    if not _package_metadata()[0]:
-        hint = "package versions cannot be checked; pip install it"
-        yield CheckResult("csdp", "wrong", "runs from source, not installed", required=False, hint=hint)
+    yield _check_python()
     for name, needed in sorted(_requirements("").items()):
         yield _check_package(name, needed, required=True, hint="pip install --upgrade csdp")
+    if compile_all:
+        yield _compile_loops()
+    yield _check_ledger()
+    for extra, purpose in _OPTIONAL.items():
+        for name, needed in _requirements(extra).items():
+            yield _check_package(name, needed, required=False, hint=f"{purpose}: pip install 'csdp[{extra}]'")
+
+
+def _check_python() -> CheckResult:
+    needed = _version_numbers(_package_metadata()[0])
+    enough = sys.version_info[: len(needed)] >= needed
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    hint = "" if enough else f"install Python {_version_text(needed)} or later"
+    return CheckResult("Python", "ok" if enough else "wrong", found, required=True, hint=hint)
 
 
 def _check_package(name: str, needed: tuple[int, ...], *, required: bool, hint: str) -> CheckResult:
@@ -149,44 +113,7 @@ def _check_package(name: str, needed: tuple[int, ...], *, required: bool, hint: 
     return CheckResult(name, "ok", version, required)
 
 
-def _check_cipher() -> Iterator[CheckResult]:
-    """Compare AES-256 in counter mode with the first block of NIST SP 800-38A, F.5.5."""
-    import numpy as np
-
-    from csdp.noise.randomness import Words
-
-    key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
-    block = bytes.fromhex("0bdf7df1591716335e9a8b15c860c502")  # the key stream of the counter block of the standard
-    words = np.empty(2, np.uint64)
-    Words(key, int("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff", 16)).fill(words)
-    if words.tobytes() != block:
-        yield CheckResult("cipher", "wrong", "AES-256-CTR differs from the standard", True, "reinstall cryptography")
-        return
-    yield CheckResult("cipher", "ok", "AES-256-CTR matches the standard", required=True)
-
-
-def _check_noise() -> Iterator[CheckResult]:
-    """Compare the mean size of the noise with its expectation; the check rejects a scale that is 3 % off."""
-    import numpy as np
-
-    from csdp.noise import Randomness, two_sided_geometric, variance
-
-    began = time.perf_counter()
-    drawn = np.abs(two_sided_geometric(_SCALE, _DRAWS, Randomness.secure()))
-    taken = time.perf_counter() - began
-    expected = 1.0 / np.sinh(1.0 / _SCALE)
-    spread = np.sqrt((variance(_SCALE) - expected**2) / _DRAWS)
-    away = abs(float(drawn.mean()) - expected) / spread
-    if away > _SIGMAS:
-        problem = f"mean size {drawn.mean():.1f} where {expected:.1f} is expected, {away:.0f} standard errors away"
-        yield CheckResult(
-            "noise", "wrong", problem, True, "do not publish; reinstall csdp, numpy and numba, and report this"
-        )
-        return
-    yield CheckResult("noise", "ok", f"{_DRAWS:,} draws of the right size, {taken:.2f} s with start-up", required=True)
-
-
-def _check_ledger(folder: str | None) -> Iterator[CheckResult]:
+def _check_ledger() -> CheckResult:
     """Publish a release into a new ledger, and read it again from disk."""
     import sqlite3
     import tempfile
@@ -194,51 +121,25 @@ def _check_ledger(folder: str | None) -> Iterator[CheckResult]:
     from csdp import CoupledChain, Ledger, Mean, Plan, Publisher
 
     plan = Plan(CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), ages=0, epsilon_c=1.0)
-    hint = "choose a writable folder on a local disk with --folder"
+    version = f"SQLite {sqlite3.sqlite_version}"
+    hint = "set TMPDIR to a writable folder on a local disk"
     try:
-        with tempfile.TemporaryDirectory(prefix="csdp-doctor-", dir=folder) as inside:
-            where = Path(inside) / "ledger.db"
-            began = time.perf_counter()
+        with tempfile.TemporaryDirectory(prefix="csdp-doctor-") as folder:
+            where = Path(folder) / "ledger.db"
             with Publisher(plan, dataset="doctor", ledger=where) as publisher:
                 released = publisher.push([0], time=1)
-            taken = time.perf_counter() - began
             with Ledger.open(where, read_only=True) as book:
                 problems = book.verify()
                 recorded = [tuple(item.output["values"]) for item in book.published("doctor")]
     except (OSError, CsdpError) as error:
         problem = error.strerror if isinstance(error, OSError) else type(error).__name__
-        yield CheckResult("ledger", "wrong", f"SQLite {sqlite3.sqlite_version}: {problem}", True, hint)
-        return
-    good = not problems and recorded == [getattr(released, "values", None)]
-    if good:
-        text = f"SQLite {sqlite3.sqlite_version}, a release written, read again and verified in {taken:.2f} s"
-        yield CheckResult("ledger", "ok", text, required=True)
-    else:
-        yield CheckResult(
-            "ledger", "wrong", f"SQLite {sqlite3.sqlite_version} did not keep what was written", True, hint
-        )
+        return CheckResult("ledger", "wrong", f"{version}: {problem}", True, hint)
+    if problems or recorded != [getattr(released, "values", None)]:
+        return CheckResult("ledger", "wrong", f"{version} did not keep what was written", True, hint)
+    return CheckResult("ledger", "ok", f"{version}, a release written, read again and verified", required=True)
 
 
-# ---- optional ------------------------------------------------------------------------------------------------------
-
-
-def _check_compiled_code() -> Iterator[CheckResult]:
-    """Check that compiled code can be cached between starts."""
-    import os
-
-    import csdp.noise
-
-    configured = os.environ.get("NUMBA_CACHE_DIR")
-    default = Path(csdp.noise.__file__).parent / "__pycache__"
-    folder = Path(configured) if configured else default if default.is_dir() else default.parent
-    if folder.is_dir() and os.access(folder, os.W_OK):
-        yield CheckResult("compiled code", "ok", "cached between starts", required=False)
-        return
-    hint = "every start compiles again for some seconds; set NUMBA_CACHE_DIR to a writable folder"
-    yield CheckResult("compiled code", "wrong", "cannot be cached", False, hint)
-
-
-def _compile_loops() -> Iterator[CheckResult]:
+def _compile_loops() -> CheckResult:
     """Compile the loops of all common kinds of work by a small piece of each; the compiled code is cached."""
     import warnings
 
@@ -253,8 +154,8 @@ def _compile_loops() -> Iterator[CheckResult]:
     from csdp.query import Mean
 
     start = time.perf_counter()
-    prepare_draws(_DRAWS)
-    two_sided_geometric(_SCALE, 1, Randomness.secure())
+    prepare_draws(200_000)
+    two_sided_geometric(1000.0, 1, Randomness.secure())
     coupling = {(i, k): 0.8 if i == k else 0.2 for i in range(12) for k in (i, (i + 1) % 12)}
     moves = {m: np.full((m, m), 0.2 / m) + 0.8 * np.eye(m) for m in (2, 3, 9)}  # of many states others are used
     rings = {m: CoupledChain(coupling, move, direction="backward") for m, move in moves.items()}
@@ -271,27 +172,7 @@ def _compile_loops() -> Iterator[CheckResult]:
             fit(panel, public=True, ensemble=1)
             fit(panel, epsilon=1.0, states=m, ensemble=0)
             fit(panel, public=True, ensemble=0, environment="hidden", environments=2)
-    yield CheckResult("loops", "ok", f"compiled in {time.perf_counter() - start:.0f} s", required=False)
-
-
-def _check_extras() -> Iterator[CheckResult]:
-    for extra, (purpose, needs) in _OPTIONAL.items():
-        versions, hint = _requirements(extra), f"{purpose}: pip install 'csdp[{extra}]'"
-        for name, module in needs.items():
-            check = _check_package(name, versions.get(name, ()), required=False, hint=hint)
-            yield check if check.state != "ok" else _check_import(check, module)
-
-
-def _check_import(check: CheckResult, module: str) -> CheckResult:
-    """Check that an installed package can be imported; it cannot if, say, a system library is missing."""
-    from importlib import import_module
-
-    try:
-        import_module(module)
-    except ImportError as error:
-        hint = f"installed, but cannot be imported ({type(error).__name__}); install it again"
-        return CheckResult(check.name, "wrong", check.found, required=False, hint=hint)
-    return check
+    return CheckResult("loops", "ok", f"compiled in {time.perf_counter() - start:.0f} s", required=False)
 
 
 # ---- versions ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ from csdp.cli import options
 from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable
 from csdp.errors import InputError
 from csdp.panel import find_input
-from csdp.panel.input import is_address
 from csdp.scratch import ensure_writable
 
 
@@ -64,9 +63,8 @@ def open_input(
     ] = None,
     table: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="Table of a database, or sheet of a workbook.", show_default="the only one"),
+        typer.Option(metavar="NAME", help="Sheet of a workbook.", show_default="the first one"),
     ] = None,
-    sql: Annotated[str | None, typer.Option(metavar="SELECT", help="Query of a database, instead of a table.")] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -90,7 +88,7 @@ def open_input(
     if output is not None:
         if output.suffix.lower() != ".toml":
             raise InputError(f"output: {output.name!r} given; a name that ends in .toml expected")
-        if not is_address(data) and output.resolve() == Path(data).resolve():
+        if output.resolve() == Path(data).resolve():
             raise InputError(f"output: this would overwrite {data}, which is read; give another name")
         ensure_writable(output)
     found = find_input(
@@ -108,7 +106,6 @@ def open_input(
             delimiter={"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter),
             decimal=decimal,
             table=table,
-            sql=sql,
         )
     )
     if output is not None:

@@ -7,8 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,10 +15,8 @@ from csdp.chain import Model
 from csdp.chain.files import load_model, read_model
 from csdp.cli.terminal import Format
 from csdp.errors import InputError
-from csdp.json_text import parse_json
 from csdp.panel import Discretiser, InputSpec, Panel, Readings
 from csdp.panel.read import read_input, to_panel, to_spec
-from csdp.scratch import ensure_writable
 
 _CHAIN = "Model file written by `csdp chain new` or `csdp fit`; - reads it from standard input."
 _LEDGER = "Ledger: a SQLite file or a postgresql:// URL."
@@ -43,8 +40,8 @@ DataFile = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="Readings: a table (.csv, .tsv, .jsonl, .parquet, .arrow, .xlsx, .sqlite, .duckdb, or a postgresql:// "
-        "address), wide or long; or a .toml file with an [input] section, as `csdp open` writes it.",
+        help="Readings: a table (.csv, .tsv, .jsonl, .parquet, .arrow, .xlsx), wide or long; or a .toml file "
+        "with an [input] section, as `csdp open` writes it.",
     ),
 ]
 LedgerArgument = Annotated[str, typer.Argument(metavar="FILE|URL", help=_LEDGER)]
@@ -120,7 +117,6 @@ FormatOption = Annotated[
 Check = Annotated[
     bool, typer.Option("--check", help="Check everything that a start needs, print it, and stop; nothing is published.")
 ]
-FIGURE = "FIGURE.svg|.png|.pdf"
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
@@ -153,16 +149,7 @@ def split_panel(panel: Panel, until: str | int) -> tuple[Panel, Panel]:
     return panel.between(0, cut), panel.between(cut, len(panel))
 
 
-def check_figure(path: Path | None) -> None:
-    """Refuse a figure file that cannot be written, before its content is computed."""
-    if path is None:
-        return
-    if path.suffix.lower() not in {".svg", ".png", ".pdf"}:
-        raise InputError(f"figure: {path.name!r} given; a name that ends in .svg, .png or .pdf expected")
-    ensure_writable(path)
-
-
-# ---- numbers, names and JSON ---------------------------------------------------------------------------------------
+# ---- numbers and names ---------------------------------------------------------------------------------------
 
 
 def parse_ages(text: str | None) -> int | list[int]:
@@ -180,50 +167,25 @@ def parse_ages(text: str | None) -> int | list[int]:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def parse_json_or_file(what: str, text: str) -> Any:
-    """Parse inline JSON (it begins with a bracket), or the JSON in the file that the text names.
+def parse_numbers(what: str, text: str) -> list[float]:
+    """Parse numbers separated by commas.
 
-    >>> parse_json_or_file("coupling", "[[0.75, 0.25], [0.25, 0.75]]")
-    [[0.75, 0.25], [0.25, 0.75]]
-    """
-    if text.lstrip().startswith(("[", "{")):
-        return parse_json(what, text)
-    where = f"{what}: {text}"
-    try:
-        content = Path(text).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{where}: no such file, and not JSON, which begins with a bracket") from None
-    except IsADirectoryError:
-        raise InputError(f"{where}: a folder given; a JSON file expected") from None
-    except ValueError:  # not UTF-8, or a path that no file can have
-        raise InputError(f"{where}: not a text file; JSON in UTF-8 expected") from None
-    return parse_json(where, content)
-
-
-def parse_numbers(what: str, text: str) -> Any:
-    """Parse numbers separated by commas, or JSON inline or in a file.
-
-    >>> parse_numbers("values", "0,1.5")
+    >>> parse_numbers("edges", "0,1.5")
     [0.0, 1.5]
     """
     try:
         return [float(number) for number in text.split(",")]
     except ValueError:
-        return parse_json_or_file(what, text)
+        raise InputError(f"{what}: {text!r} given; numbers separated by commas expected") from None
 
 
 def parse_names(text: str) -> list[str]:
-    """Parse names separated by commas, or a JSON list of strings.
+    """Parse names separated by commas.
 
     >>> parse_names("kitchen, hall")
     ['kitchen', 'hall']
     """
-    if not text.lstrip().startswith("["):
-        return [name.strip() for name in text.split(",")]
-    names = parse_json_or_file("names", text)
-    if not all(isinstance(name, str) for name in names):
-        raise InputError("names: a JSON list of strings expected")
-    return list(names)
+    return [name.strip() for name in text.split(",")]
 
 
 def refuse_together(options: Mapping[str, object], source: str) -> None:

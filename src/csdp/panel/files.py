@@ -1,7 +1,4 @@
-"""Tables as named Arrow columns: from files of every kind, frames through narwhals, mappings and databases.
-
-Databases are opened for reading only.
-"""
+"""Tables as named Arrow columns: from files of every kind, frames through narwhals, and mappings."""
 
 from __future__ import annotations
 
@@ -18,19 +15,18 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 import numpy as np
 
 from csdp.errors import InputError
-from csdp.panel.input import InputSpec, is_address
+from csdp.panel.input import InputSpec, check_no_address
 from csdp.panel.times import mixed_offsets
 from csdp.scratch import Scratch
 
 if TYPE_CHECKING:
     import pyarrow
 
-_KINDS = ".csv, .tsv, .txt, .jsonl (each also with .gz), .parquet, .arrow, .feather, .xlsx, .sqlite, .db or .duckdb"
+_KINDS = ".csv, .tsv, .txt, .jsonl (each also with .gz), .parquet, .arrow, .feather or .xlsx"
 _INDEX = re.compile(r"__index_level_\d+__")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 #: Bytes of a file that are looked at to find its dialect.
@@ -87,16 +83,18 @@ def list_columns(names: Sequence[str]) -> str:
 
 
 def read_table(source: Any, spec: InputSpec) -> ColumnTable:
-    """A table from a path or an address, a mapping of columns, or a frame of pandas, polars or pyarrow."""
-    if isinstance(source, str) and is_address(source):
-        return _read_postgres(source, spec)
+    """A table from a path, a mapping of columns, or a frame of pandas, polars or pyarrow."""
+    check_no_address(source)
     if isinstance(source, str | Path):
         file = Path(source)
         if not file.is_file():
             raise InputError(f"{file}: {'a folder given; a file expected' if file.is_dir() else 'no such file'}")
         reader = next((reader for ends, reader in _READERS.items() if file.name.lower().endswith(ends)), None)
         if reader is None:
-            raise InputError(f"{file.name}: unknown kind of file; {_KINDS}, or .toml as `csdp open` writes it")
+            raise InputError(
+                f"{file.name}: unknown kind of file; {_KINDS}, or .toml as `csdp open` writes it; export "
+                "the table of a database as .parquet"
+            )
         return reader(file, spec)
     if isinstance(source, Mapping):
         return _read_mapping(source)
@@ -210,14 +208,9 @@ def _read_excel(file: Path, spec: InputSpec) -> ColumnTable:
         raise InputError(f"{file.name}: empty; a header line and at least one row expected")
     width = max(i + 1 for i, cell in enumerate(rows[0]) if cell is not None)
     names = [str(cell) for cell in rows[0][:width]]
-    return _make_from_rows(file.name, names, [row[:width] for row in rows[1:]], {"table": sheet})
-
-
-def _make_from_rows(
-    label: str, names: Sequence[str], rows: Sequence[Sequence[Any]], found: dict[str, Any] | None = None
-) -> ColumnTable:
-    columns = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
-    return _make_table(label, names, [_read_column(label, n, c) for n, c in zip(names, columns, strict=True)], found)
+    cells = [list(column) for column in zip(*(row[:width] for row in rows[1:]), strict=True)]
+    columns = [_read_column(file.name, name, column) for name, column in zip(names, cells, strict=True)]
+    return _make_table(file.name, names, columns, {"table": sheet})
 
 
 def _read_csv(file: Path, spec: InputSpec) -> ColumnTable:
@@ -274,99 +267,12 @@ def _read_csv(file: Path, spec: InputSpec) -> ColumnTable:
     return _make_table(file.name, header, table.columns, settings)
 
 
-# ---- databases -------------------------------------------------------------------------------------------------------
-
-
-def _select(label: str, spec: InputSpec, tables: Sequence[str]) -> str:
-    """The query: as given, or all of one table, which must exist."""
-    if spec.sql is not None:
-        return spec.sql
-    listed = ", ".join(tables[:8]) or "none"
-    name = spec.table
-    if name is None:
-        if len(tables) != 1:
-            raise InputError(f"{label}: which table? Give table= (there are: {listed}), or sql= with a query")
-        name = tables[0]
-    if name not in tables:
-        raise InputError(f"{label}: no table {name!r}; give table= with one of: {listed}")
-    return 'SELECT * FROM "{}"'.format(name.replace('"', '""'))
-
-
-def _wrong_query(label: str) -> InputError:
-    return InputError(
-        f"{label}: the database refused the query of sql=, or is damaged; give one SELECT that it can run"
-    )
-
-
-def _read_sqlite(file: Path, spec: InputSpec) -> ColumnTable:
-    import sqlite3
-    from contextlib import closing
-
-    uri = f"file:{quote(str(file.absolute()))}?mode=ro"
-    try:
-        with closing(sqlite3.connect(uri, uri=True)) as connection:
-            tables = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view') ORDER BY name")
-            cursor = connection.execute(_select(file.name, spec, [name for (name,) in tables]))
-            names = [column[0] for column in cursor.description or ()]
-            rows = cursor.fetchall()
-    except sqlite3.DatabaseError:
-        raise _wrong_query(file.name) from None
-    return _make_from_rows(file.name, names, rows)
-
-
-def _read_duckdb(file: Path, spec: InputSpec) -> ColumnTable:
-    import duckdb
-
-    try:
-        connection = duckdb.connect(
-            str(file.absolute()), read_only=True, config={"autoinstall_known_extensions": False}
-        )
-        with connection:
-            tables = connection.execute(
-                "SELECT table_name FROM information_schema.tables ORDER BY table_name"
-            ).fetchall()
-            cursor = connection.execute(_select(file.name, spec, [name for (name,) in tables]))
-            names = [column[0] for column in cursor.description or ()]
-            rows = cursor.fetchall()
-    except duckdb.Error:
-        raise _wrong_query(file.name) from None
-    return _make_from_rows(file.name, names, rows)
-
-
-def _read_postgres(address: str, spec: InputSpec) -> ColumnTable:
-    import sqlalchemy as sa
-
-    try:
-        url = sa.make_url(address).set(drivername="postgresql+psycopg")
-        options = {"postgresql_readonly": True}
-        engine = sa.create_engine(url, poolclass=sa.NullPool, execution_options=options)
-    except sa.exc.ArgumentError:
-        raise InputError("database: its address cannot be read; postgresql://user@host/database expected") from None
-    except ImportError:
-        raise InputError("postgresql: needs the package psycopg; install csdp[postgres]") from None
-    try:
-        with engine.connect() as connection:
-            inspector = sa.inspect(connection)
-            tables = sorted([*inspector.get_table_names(), *inspector.get_view_names()])
-            result = connection.exec_driver_sql(_select("database", spec, tables))
-            names, rows = list(result.keys()), [tuple(row) for row in result]
-    except sa.exc.OperationalError:
-        raise InputError(
-            "database: cannot be reached, or it refused the user; check the address and PGPASSWORD"
-        ) from None
-    except sa.exc.SQLAlchemyError:
-        raise _wrong_query("database") from None
-    return _make_from_rows("database", names, rows)
-
-
 _READERS: dict[str | tuple[str, ...], Callable[[Path, InputSpec], ColumnTable]] = {
     tuple(f"{kind}{packed}" for kind in (".csv", ".tsv", ".txt") for packed in ("", ".gz")): _read_csv,
     tuple(f"{kind}{packed}" for kind in (".jsonl", ".ndjson") for packed in ("", ".gz")): _read_json_lines,
     (".parquet", ".pq"): _read_parquet,
     (".arrow", ".feather", ".ipc"): _read_arrow,
     (".xlsx", ".xlsm"): _read_excel,
-    (".db", ".sqlite", ".sqlite3"): _read_sqlite,
-    (".duckdb",): _read_duckdb,
 }
 
 

@@ -231,8 +231,8 @@ def _differences(times: Ints) -> Ints:
 def _describe_text(spec: InputSpec) -> list[tuple[str, str, str]]:
     facts = []
     if spec.file is not None:
-        part = f", {spec.table!r}" if spec.table is not None else ", a query" if spec.sql is not None else ""
-        facts.append(("file", f"{Path(spec.file).name}{part}" if "://" not in spec.file else f"a database{part}", ""))
+        part = "" if spec.table is None else f", {spec.table!r}"
+        facts.append(("file", f"{Path(spec.file).name}{part}", ""))
     if spec.delimiter is not None:
         mark = {"\t": "tabs", ",": "commas", ";": "semicolons"}.get(spec.delimiter, repr(spec.delimiter))
         head = "a header line" if spec.header else "no header line"

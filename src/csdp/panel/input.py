@@ -20,9 +20,8 @@ class InputSpec:
     """Settings of one table; None means: find it in the table, or the default of `csdp.read_readings`.
 
     Args:
-        file: a path, or the address of a database (postgresql://user@host/database).
-        table: a sheet of a workbook, or a table of a database.
-        sql: a query of a database, instead of a table.
+        file: the path of the readings.
+        table: a sheet of a workbook.
         delimiter: the character between cells of a text file.
         decimal: the decimal mark of numbers.
         encoding: the encoding of a text file.
@@ -54,7 +53,6 @@ class InputSpec:
 
     file: str | None = None
     table: str | None = None
-    sql: str | None = None
     delimiter: str | None = None
     decimal: str | None = None
     encoding: str | None = None
@@ -76,8 +74,7 @@ class InputSpec:
     def __post_init__(self) -> None:
         if self.decimal not in {None, ".", ","}:
             raise InputError(f"decimal: {self.decimal!r} given; decimal='.' or decimal=','")
-        if self.table is not None and self.sql is not None:
-            raise InputError("sql: given with table=; a table or a query, not both")
+        check_no_address(self.file)
 
     def override(self, **given: Any) -> InputSpec:
         """The same settings, but for those that are given and not None.
@@ -105,11 +102,6 @@ class InputSpec:
 
     def to_toml(self) -> str:
         """The settings as an `[input]` section, which `csdp.read_readings` and every command take."""
-        if self.file is not None and is_address(self.file) and has_password(self.file):
-            raise InputError(
-                "file: the address has a password, and this file is no place for it; leave it out, and set PGPASSWORD "
-                "or write it to ~/.pgpass"
-            )
         lines = [f"[{SECTION}]"]
         for name, value in self.to_dict().items():
             lines.append(
@@ -119,7 +111,7 @@ class InputSpec:
 
     def seen_from(self, folder: str | Path) -> InputSpec:
         """The same settings for a TOML file in a folder: readings in or below it are named relative to it."""
-        if self.file is None or is_address(self.file):
+        if self.file is None:
             return self
         file, place = Path(self.file).absolute(), Path(folder).absolute()
         return replace(self, file=str(file.relative_to(place) if file.is_relative_to(place) else file))
@@ -161,8 +153,8 @@ def read_section(document: Document) -> InputSpec:
     except InputError as error:
         raise document.error((SECTION,), str(error)) from None
     if spec.file is None:
-        raise document.error((SECTION, "file"), "not given; the path of the readings, or the address of a database")
-    return spec if is_address(spec.file) else replace(spec, file=str(document.path.parent / spec.file))
+        raise document.error((SECTION, "file"), "not given; the path of the readings")
+    return replace(spec, file=str(document.path.parent / spec.file))
 
 
 def _problem(name: str, value: object) -> str:
@@ -181,16 +173,13 @@ def _plain(value: Any) -> Any:
     return tuple(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
-def is_address(file: str) -> bool:
-    """Whether this is the address of a database, not a path.
+def check_no_address(file: object) -> None:
+    """Refuse the address of a database without quoting it, because it may contain a password.
 
-    >>> is_address("postgresql://reader@host/ward"), is_address("rooms.csv")
-    (True, False)
+    >>> check_no_address("postgresql://reader@host/ward")
+    Traceback (most recent call last):
+      ...
+    csdp.errors.InputError: file: an address given; export the table of the database as .parquet, and give that file
     """
-    return file.startswith(("postgresql://", "postgres://"))
-
-
-def has_password(address: str) -> bool:
-    """Whether the address of a database has a password in it."""
-    user, at, _ = address.partition("://")[2].rpartition("@")
-    return (bool(at) and ":" in user) or "password=" in address
+    if isinstance(file, str) and "://" in file:
+        raise InputError("file: an address given; export the table of the database as .parquet, and give that file")

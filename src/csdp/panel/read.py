@@ -44,9 +44,9 @@ def read_readings(source: str | Path | Any, **settings: Any) -> Readings:
     """Read numbers of named sequences onto a regular grid of ticks.
 
     Args:
-        source: a file (CSV, TSV, JSON lines, Parquet, Arrow, Excel, SQLite, DuckDB), a TOML file with an `[input]`
-            section, an `InputSpec`, the address of a PostgreSQL database, a frame of pandas, polars or pyarrow, a
-            mapping of columns, or a numpy array (ticks, sequences) whose rows are consecutive ticks.
+        source: a file (CSV, TSV, JSON lines, Parquet, Arrow, Excel), a TOML file with an `[input]` section, an
+            `InputSpec`, a frame of pandas, polars or pyarrow, a mapping of columns, or a numpy array (ticks, sequences)
+            whose rows are consecutive ticks.
         settings: fields of an `InputSpec`, such as `names`, `step`, `timezone`, `resample` or `categories`; they
             override those of the source. What is not given is found in the table, if it is clear.
 
