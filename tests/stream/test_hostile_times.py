@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 
+from csdp import Mean, Plan, ReadingRange
 from csdp.errors import InputError
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher
@@ -187,6 +188,27 @@ class TestTheGate:
 
 
 class TestTheClockOnTheWall:
+    def test_a_sequence_that_died_does_not_hold_up_the_other(self, tmp_path):
+        """Ticks close without it; those that its last reading still serves are published, later ones are passed."""
+        wall = Wall(NOW)
+        with house(tmp_path, wall) as runner:
+            for k in range(60):
+                wall.pass_by(STEP)
+                for name in NAMES if k < 10 else NAMES[:1]:
+                    assert runner.ingest(name, time=wall.shown, value=k % 2) == "accepted"
+            assert runner.status().closed >= CLOCK.tick(wall.shown) - 2
+            assert 10 + 25 <= over(runner, wall) < 50  # its last reading serves 30 ticks more
+            assert "older than planned" in runner.status().reason
+
+    def test_a_sequence_that_never_sent_does_not_stop_the_clock(self, tmp_path):
+        """With readings published, the mean of those that are there."""
+        wall = Wall(NOW)
+        with house(tmp_path, wall, given=readings_plan()) as runner:
+            for k in range(20):
+                wall.pass_by(STEP)
+                runner.ingest(NAMES[0], time=wall.shown, value=k % 2)
+            assert over(runner, wall) >= 10
+
     def test_a_year_ahead_and_back(self, tmp_path):
         """Not believed: nothing closes early, honest readings go on, and so they do when it is back."""
         wall = Wall(NOW)
@@ -229,6 +251,11 @@ class TestTheClockOnTheWall:
         after = published(tmp_path)
         assert before.items() < after.items()
         assert all(tick > max(before) for tick in set(after) - set(before))
+
+
+def readings_plan():
+    chain = plan().model
+    return Plan(chain, Mean(of=ReadingRange(0.0, 1.0, 1.0)), ages=AGE, epsilon_c=0.5)
 
 
 def feed_now(runner, wall, ticks):
