@@ -6,8 +6,6 @@ matplotlib is imported when a figure is drawn; no window system and no global st
 from __future__ import annotations
 
 import io
-import itertools
-import math
 import re
 from collections.abc import Sequence
 from os import PathLike
@@ -17,13 +15,10 @@ import numpy as np
 
 from csdp.bounds.result import belief
 from csdp.errors import InputError
-from csdp.report.series import LeakageRecord, ReleaseRecord, TruthRecord, dependences
+from csdp.report.series import LeakageRecord, ReleaseRecord, TruthRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from csdp.chain import Model
-    from csdp.planning import FoundPlan, Frontier
 
 INK, GRID, QUIET = "#1b2733", "#d9dee3", "#6b7680"
 # Okabe and Ito's colours, which people with any kind of colour vision can distinguish.
@@ -40,8 +35,6 @@ THEME = {
     ORANGE: "--orange",
     RED: "--red",
 }
-#: Largest number of sequences, and of arrows, in a graph of the coupling.
-DRAWN_SEQUENCES, DRAWN_ARROWS = 40, 120
 
 
 def release_figure(
@@ -192,97 +185,6 @@ def belief_figure(records: Sequence[LeakageRecord], *, ceiling: float, days: Seq
     return figure
 
 
-def frontier_figure(line: Frontier, *, chosen: FoundPlan | tuple[float, float] | None = None) -> Figure:
-    """Draw error against leakage, one line per age, with the squared error of publishing nothing and the chosen plan.
-
-    Args:
-        line: The points to draw.
-        chosen: The plan that a search found, or its leakage and error.
-    """
-    figure = blank_figure(8.4, 5.0)
-    axes = figure.add_subplot()
-    colours = itertools.cycle((BLUE, GREEN, ORANGE, PURPLE, SKY, QUIET))
-    ends = []
-    for age in sorted({point.age for point in line.points}):
-        points = sorted((p for p in line.points if p.age == age), key=lambda p: p.leakage)
-        colour = next(colours)
-        axes.plot([p.leakage for p in points], [p.mse for p in points], color=colour, linewidth=1.8, marker=".")
-        ends.append((points[-1].leakage, points[-1].mse, f"age {age}", colour, False))
-    axes.axhline(line.no_data, color=INK, linewidth=1.2, linestyle=(0, (4, 2)))
-    axes.annotate(
-        f"publish nothing: squared error {line.no_data:.3g}, leakage 0",
-        (0.01, line.no_data),
-        xycoords=("axes fraction", "data"),
-        textcoords="offset points",
-        xytext=(0, 4),
-        color=INK,
-    )
-    if chosen is not None:
-        place = chosen if isinstance(chosen, tuple) else (chosen.leakage.epsilon, chosen.error.mse)
-        axes.plot(*([number] for number in place), color=RED, marker="*", markersize=16, linestyle="none")
-        axes.annotate("this plan", place, (9, 6), textcoords="offset points", color=RED)
-    axes.set_xscale("log")
-    axes.set_xlabel("Leakage of the present, epsilon (left is more private)")
-    axes.set_ylabel("Mean squared error (down is more accurate)")
-    style_axes(axes, grid="both")
-    label_ends(axes, ends)
-    return figure
-
-
-def coupling_graph_figure(model: Model) -> Figure:
-    """Draw the sequences on a circle; an arrow from k to j is thicker the more j's next state depends on k.
-
-    The filled part of a node is how much a sequence depends on itself.
-    """
-    if model.sequences > DRAWN_SEQUENCES:
-        raise InputError(f"figure: {model.sequences:,} sequences; a graph shows at most {DRAWN_SEQUENCES}")
-    edges = dependences(model)
-    own = {each.target: each.strength for each in edges if each.target == each.source}
-    others = sorted((each for each in edges if each.target != each.source), key=lambda each: -each.strength)
-    figure = blank_figure(8.4, 6.4)
-    axes = figure.add_subplot()
-    order = [i for component in model.components() for i in component]
-    angle = {i: math.pi / 2 - 2 * math.pi * n / len(order) for n, i in enumerate(order)}
-    places = {i: (math.cos(a), math.sin(a)) for i, a in angle.items()}
-    strongest = max((each.strength for each in others), default=0.0)
-    for each in others[:DRAWN_ARROWS]:
-        if each.strength < 0.005:
-            continue
-        axes.annotate(
-            "",
-            xy=places[each.target],
-            xytext=places[each.source],
-            arrowprops={
-                "arrowstyle": "-|>",
-                "color": BLUE,
-                "alpha": 0.35 + 0.6 * each.strength / strongest,
-                "linewidth": 0.6 + 4.0 * each.strength / max(strongest, 1e-9),
-                "shrinkA": 15,
-                "shrinkB": 15,
-                "connectionstyle": "arc3,rad=0.13",
-            },
-        )
-    for i, (x, y) in places.items():
-        axes.plot([x], [y], "o", markersize=24, color=GRID, markeredgecolor=QUIET, zorder=3)
-        axes.plot([x], [y], "o", markersize=max(0.5, 24 * math.sqrt(own.get(i, 0.0))), color=BLUE, alpha=0.55, zorder=4)
-        side = "left" if x > 0.15 else "right" if x < -0.15 else "center"
-        axes.annotate(
-            model.names[i],
-            xy=(x, y),
-            xytext=(18 * x, 18 * y if side != "center" else 22 * y),
-            textcoords="offset points",
-            ha=side,
-            va="center",
-            fontsize=9,
-            color=INK,
-        )
-    axes.set_xlim(-1.75, 1.75)
-    axes.set_ylim(-1.25, 1.25)
-    axes.set_aspect("equal")
-    axes.set_axis_off()
-    return figure
-
-
 # ---- drawing --------------------------------------------------------------------------------------------------------
 
 
@@ -308,50 +210,6 @@ def style_axes(axes: Any, *, grid: Literal["x", "y", "both"] = "y") -> None:
     for text in (axes.xaxis.label, axes.yaxis.label):
         text.set_color(INK)
     axes.grid(True, axis=grid, color=GRID, linewidth=0.7)
-
-
-def label_ends(axes: Any, ends: Sequence[tuple[float, float, str, str, bool]], *, gap: float = 0.05) -> None:
-    """Label lines at their right ends, moving labels apart that would overlap.
-
-    Args:
-        axes: Axes whose limits are final.
-        ends: (x, y, label, colour, bold) of each line.
-        gap: Least distance between two labels, as a fraction of the height.
-    """
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high)
-    to_axes = axes.transScale + axes.transLimits
-    heights = [float(to_axes.transform((x, y))[1]) for x, y, *_ in ends]
-    for (x, y, label, colour, strong), height in zip(ends, _spread_heights(heights, gap=gap), strict=True):
-        axes.annotate(
-            label,
-            xy=(x, y),
-            xytext=(1.06, height),
-            textcoords="axes fraction",
-            color=INK,
-            weight="bold" if strong else "normal",
-            fontsize=9,
-            va="center",
-            annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.9, "relpos": (0, 0.5), "shrinkB": 4},
-        )
-
-
-def _spread_heights(heights: Sequence[float], *, gap: float) -> list[float]:
-    """Move heights to be at least `gap` apart, in the same order, by a sweep up and a sweep down.
-
-    >>> [round(h, 2) for h in _spread_heights([0.0, 0.01, 0.5], gap=0.1)]
-    [0.0, 0.1, 0.5]
-    """
-    order = sorted(range(len(heights)), key=lambda i: heights[i])
-    placed = list(heights)
-    for before, here in itertools.pairwise(order):
-        placed[here] = max(placed[here], placed[before] + gap)
-    if order and placed[order[-1]] > 1.0:
-        placed[order[-1]] = 1.0
-        for after, here in itertools.pairwise(order[::-1]):
-            placed[here] = min(placed[here], placed[after] - gap)
-    return placed
 
 
 def save_figure(figure: Figure, path: str | PathLike[str]) -> None:

@@ -13,15 +13,12 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, Te
 from markupsafe import Markup
 
 from csdp.bounds.result import as_text, chance, in_words, with_chance
-from csdp.chain.views import has_long_run
 from csdp.errors import CsdpError, InputError
-from csdp.estimate import mse
 from csdp.estimate.moments import moments
 from csdp.ledger import Ledger
 from csdp.ledger.records import TickGrid
 from csdp.panel import Panel, Readings
 from csdp.plan import Plan
-from csdp.planning import frontier
 from csdp.publisher import Release, Standing
 from csdp.report import figures, series
 from csdp.report.certificate import UNPAID_WORDS, Certificate, certify
@@ -35,9 +32,6 @@ PRIVATE = (
     "Contains private data: the true values are drawn on this page. Do not pass it on; share.html is the same without "
     "them."
 )
-#: Largest number of joint states of a component for which sweeps over ages and noise levels are fast enough.
-SWEEP_STATES = 1024
-AGES, LEVELS = (1, 2, 4), (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 #: Number of the newest ticks that a figure shows.
 DRAWN = 400
 
@@ -234,14 +228,6 @@ def _draw_ledger(
         if not truth:
             raise InputError("data: none of its ticks was published; give the readings of this dataset")
         drawings["private"] = draw_release(truth)
-    if model.sequences <= figures.DRAWN_SEQUENCES:
-        drawings["coupling"] = figures.coupling_graph_figure(model)
-    largest = max(model.states ** len(component) for component in model.components())
-    swept = largest <= SWEEP_STATES and len(set(plan.ages)) == 1
-    if swept and has_long_run(model):
-        line = frontier(model, plan.query, ages=AGES, levels=LEVELS)
-        error = mse(model, plan.query, ages=plan.ages, epsilon_c=plan.mean_level, estimate="linear").mse
-        drawings["frontier"] = figures.frontier_figure(line, chosen=(plan.certified.epsilon, error))
     return drawings
 
 

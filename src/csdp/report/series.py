@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.arrays import Floats
-from csdp.chain import CoupledChain, EnvironmentChain, Model
 from csdp.errors import InputError
 from csdp.json_text import json_text
 from csdp.ledger import Charge, Ledger
@@ -356,60 +355,6 @@ def leakage_records(publisher: Standing, ledger: Ledger, *, until: int | None = 
         for tick in ticks:
             records.append(LeakageRecord(tick, accountant.leakage(state, tick).epsilon, tick == entry.tick))
     return records
-
-
-# ---- dependences between sequences ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Dependence:
-    """How much the next state of `target` changes, in total variation, if only the present of `source` changes."""
-
-    target: int
-    source: int
-    strength: float
-
-
-def dependences(model: Model) -> list[Dependence]:
-    """Compute the dependences of a model, in order of targets and sources; the strongest of its environments.
-
-    >>> dependences(CoupledChain([[0.75, 0.25], [0, 1.0]], [[0.7, 0.3], [0.3, 0.7]]))[1]
-    Dependence(target=0, source=1, strength=0.1)
-    """
-    if isinstance(model, EnvironmentChain):
-        return _strongest([each for chain in model.environments for each in dependences(chain)])
-    if not isinstance(model, CoupledChain):
-        return _kernel_dependences(model)
-    result = []
-    matrices, places = model.transition_table
-    for edge, (target, source) in enumerate(zip(model.edge_targets, model.edge_sources, strict=True)):
-        rows = matrices[places[edge]]
-        apart = 0.5 * np.abs(rows[:, None, :] - rows[None, :, :]).sum(axis=2).max()
-        result.append(Dependence(int(target), int(source), round(float(model.edge_weights[edge] * apart), 12)))
-    return sorted(result, key=lambda each: (each.target, each.source))
-
-
-def _strongest(several: Iterable[Dependence]) -> list[Dependence]:
-    """The strongest dependence of every target on every source."""
-    best: dict[tuple[int, int], Dependence] = {}
-    for each in several:
-        pair = (each.target, each.source)
-        if pair not in best or each.strength > best[pair].strength:
-            best[pair] = each
-    return [best[pair] for pair in sorted(best)]
-
-
-def _kernel_dependences(model: Model) -> list[Dependence]:
-    s, m = model.sequences, model.states
-    kernel = model.kernel().reshape(model.size, *(m,) * s)
-    result = []
-    for target in range(s):
-        law = kernel.sum(axis=tuple(1 + i for i in range(s) if i != target)).reshape(*(m,) * s, m)
-        for source in range(s):
-            moved = np.moveaxis(law, source, 0)
-            apart = 0.5 * np.abs(moved[:, None] - moved[None, :]).sum(axis=-1).max()
-            result.append(Dependence(target, source, round(float(apart), 12)))
-    return result
 
 
 # ---- the axis of ticks in the reader's time -------------------------------------------------------------------------
