@@ -143,8 +143,8 @@ def _by_age(numbers: Numbers) -> Figure:
     for panel, (name, (_, level, first, bounds)), title in zip(axes, lessons.PANELS.items(), titles, strict=True):
         ages = range(first, lessons.AGES[-1] + 1)
         for bound in bounds:
-            label = "printed in the paper" if bound == "printed-loose" else bound
-            panel.plot(ages, numbers[f"{name}, {bound}"], label=label, markersize=4, **_LOOKS[bound])
+            label = {"printed-loose": "printed in the paper", "loose": "paper.loose"}
+            panel.plot(ages, numbers[f"{name}, {bound}"], label=label.get(bound, bound), markersize=4, **_LOOKS[bound])
         exact, printed = (numbers[f"{name}, {bound}"] for bound in ("exact", "printed-loose"))
         below = [low < high for low, high in zip(printed, exact, strict=True)]
         panel.fill_between(ages, printed, exact, where=below, color=RED, alpha=0.15, linewidth=0)
@@ -248,7 +248,7 @@ def _network(numbers: Numbers) -> Figure:
     a.set_xticks(range(lessons.RING // 2 + 1))
     a.set_ylim(1e-7, 1)
     looks: dict[str, dict[str, Any]] = {
-        "lineage": {"color": QUIET, "marker": "x", "label": "lineage"},
+        "one step": {"color": QUIET, "marker": "x", "label": "slice, one step"},
         "slice of 100,000": {"color": SKY, "marker": "s", "label": "slice, ring of 100,000"},
         "slice": {"color": BLUE, "marker": "D", "label": f"slice, ring of {lessons.RING}"},
         "freshness": {

@@ -146,7 +146,7 @@ def network() -> Numbers:
         "freshness": [leak(chain, age, 1.0, "freshness") for age in AGES],
         "slice": slice_bound(chain, len(AGES)).curve.tolist(),
         "slice of 100,000": slice_bound(large_ring(100_000), len(AGES)).curve.tolist(),
-        "lineage": [float(one_step(chain)[0].max())] * len(AGES),
+        "one step": [float(one_step(chain)[0].max())] * len(AGES),
     }
 
 

@@ -167,9 +167,10 @@ def test_budget():
 def test_network():
     numbers = computed("network")
     assert numbers["reach, age 4"][3] > 1e-4
-    assert len(set(numbers["lineage"])) == 1
+    assert len(set(numbers["one step"])) == 1
     for least, small, large in zip(numbers["freshness"], numbers["slice"], numbers["slice of 100,000"], strict=True):
-        assert least <= small <= large <= numbers["lineage"][0] * (1 + 1e-9)
+        # At age 1 both rings have the same range, each rounded up in its own way.
+        assert least <= small <= large * (1 + 1e-9) <= numbers["one step"][0] * (1 + 2e-9)
 
 
 def test_noise():
