@@ -60,8 +60,7 @@ def tabulate(
     made: QueryTable = to_query(query).on(model.value_table, model.names, on_lattice=on_lattice)
     if isinstance(made, ReadingsTable):
         record = model.point.fitted
-        check, finer = (None, 0) if record is None else (record.readings_check, record.finer_states)
-        return made.judge(check, given=readings_check, finer=finer)
+        return made.judge(None if record is None else record.readings_check, given=readings_check)
     if readings_check is not None:
         raise InputError(f"readings_check: {readings_check!r} given, but {made.name} publishes no readings")
     return made

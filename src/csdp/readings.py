@@ -167,18 +167,16 @@ def _number(value: float) -> str:
     return repr(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)
 
 
-def judge_evidence(check: str | None, given: str | None, *, finer: int) -> ReadingsEvidence:
+def judge_evidence(check: str | None, given: str | None) -> ReadingsEvidence:
     """What is known of the assumptions on readings; a rejected first assumption is refused.
 
-    `check`: the verdict of `check_readings` in the record of the chain's fit, or None; `given`: as it is declared;
-    `finer`: how many states the check proposed.
+    `check`: the verdict of `check_readings` in the record of the chain's fit, or None; `given`: as it is declared.
     """
     if "failed" in (check, given):
-        use = f"fit with {finer} states" if finer else "use a longer step"
         raise InputError(
             "readings: on the public past, the reading inside a state reveals more of the states before and after it, "
-            "so a certificate of these states can be too low if readings are published. Use finer states "
-            f"({use}), or publish a query of states instead, such as a histogram"
+            "so a certificate of these states can be too low if readings are published. Use finer states or a longer "
+            "step, or publish a query of states instead, such as a histogram"
         )
     if given is not None and given not in EVIDENCE:
         raise InputError(f"readings_check: {given!r} given; one of {', '.join(EVIDENCE)}")
@@ -231,9 +229,9 @@ class ReadingsTable(Query):
         """What a certificate assumes of the readings, and what is known of that."""
         return f"{ASSUMPTION}. {EVIDENCE[self.evidence]}"
 
-    def judge(self, check: str | None, *, given: str | None = None, finer: int = 0) -> ReadingsTable:
+    def judge(self, check: str | None, *, given: str | None = None) -> ReadingsTable:
         """The same with what the record of a fit says of the readings; refused if that speaks against them."""
-        evidence = judge_evidence(check, given or (None if self.evidence == "none" else self.evidence), finer=finer)
+        evidence = judge_evidence(check, given or (None if self.evidence == "none" else self.evidence))
         return self if evidence == self.evidence else replace(self, evidence=evidence)
 
     @property

@@ -101,14 +101,6 @@ def test_garbled_json_is_refused(garbled: dict[str, Any], message: str) -> None:
         read_model(json.dumps(content))
 
 
-@pytest.mark.parametrize(
-    ("path", "monotone"),
-    [((), True), ((-5.0, -4.0, -4.0), True), ((-5.0, -4.0, -4.1), False)],
-)
-def test_a_record_says_whether_its_objective_ever_fell(path: tuple[float, ...], monotone: bool) -> None:
-    assert FitRecord("em", 1, path=path).monotone is monotone
-
-
 def test_private_fits_of_all_recorded_plans_count_once_each_at_their_larger_cost() -> None:
     """Whatever comes before or after them: plans without a fit, plans that are no objects, the same fit again."""
 

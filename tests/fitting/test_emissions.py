@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from csdp.fitting.emissions import _kruskal_p, emission_ps, inside_scores, propose_states, quantile_states
+from csdp.fitting.emissions import _kruskal_p, emission_ps, inside_scores
 
 
 def autoregression(ticks, sequences, rho, seed):
@@ -93,14 +93,3 @@ def test_what_a_public_clock_does_to_readings_is_no_alarm_given_the_clock():
     readings = 10 * states + phase[:, None] + random.random(states.shape)
     assert emission_ps(readings, states, 2).max() < 1e-3
     assert emission_ps(readings, states, 2, phase).min() * 10 > 1e-3
-
-
-def test_finer_states_are_proposed_until_they_suffice():
-    signal = autoregression(600, 5, 0.9, seed=5)
-    ps = emission_ps(signal, (signal > 0).astype(int), 2)[:, 0]
-    number, enough = propose_states(signal, ps, than=2, level=1e-3)
-    assert enough
-    assert number > 4
-    finer = np.column_stack([quantile_states(column, number) for column in signal.T])
-    assert emission_ps(signal, finer, number)[:, 0].min() * 5 >= 1e-3
-    assert propose_states((signal > 0).astype(float), ps, than=2, level=1e-3) is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import numpy as np
@@ -38,7 +37,7 @@ def test_a_right_chain_passes():
     assert found.explains
     assert found.refitted
     assert found.gain > 3 * found.gain_error > 0
-    assert found.chain > found.independent > found.stationary
+    assert found.chain > found.independent
     assert found.order.passed
     assert found.homogeneity.passed
     assert found.together.passed
@@ -103,8 +102,6 @@ def test_scores_are_those_of_the_definition():
     found = quality(chain, states)
     assert not found.refitted
     assert found.chain == pytest.approx(plain_log_likelihood(chain, states[629:]) / (3 * 270), rel=1e-9)
-    assert [row.name for row in found.table] == ["x1", "x2", "x3"]
-    assert sum(row.transitions for row in found.table) == 810
     assert found.held_out_ticks == 270
 
 
@@ -121,18 +118,12 @@ def test_gaps_are_left_out():
     for method in ("em", "joint"):
         found = quality(fitted(states, states=2, method=method), states)
         assert np.isfinite([found.chain, found.independent, found.gain]).all()
-        assert all(0 < row.transitions < found.held_out_ticks for row in found.table)
 
 
-def test_as_data_and_as_a_table():
-    from rich.console import Console
-
+def test_as_data():
     states = random_chain(8, 2, 2).simulate(300, seed=8)
     found = quality(fitted(states, states=2), states)
     assert json.loads(json.dumps(found.to_dict()))["verdict"] == found.verdict
-    console = Console(record=True, width=120, file=io.StringIO())
-    console.print(found)
-    assert "x2" in console.export_text()
 
 
 def test_it_tells_about_the_data():

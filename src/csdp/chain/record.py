@@ -28,13 +28,9 @@ class FitRecord:
     (clock, hidden), `environments` how many there are, `shrinkage` how many transitions of the common chain
     each of them got; `gains` are (chain, nats per tick that it gained over independent chains on readings that were set
     aside, standard error) for every chain that was compared. `readings_check` says what the readings behind the states
-    showed (`check_readings`; None if they were not public or not given), `finer_states` how many states were
-    proposed instead. `step` is the time from one tick to the next in seconds, if the readings had timestamps: a
-    publisher whose ticks are of another length is refused. A record of a private fit holds nothing else but what the
-    noised counts gave.
-
-    >>> FitRecord(method="em", observations=99, path=(-70.0, -66.5), iterations=2).monotone
-    True
+    showed (`check_readings`; None if they were not public or not given). `step` is the time from one tick to the next
+    in seconds, if the readings had timestamps: a publisher whose ticks are of another length is refused. A record of a
+    private fit holds nothing else but what the noised counts gave.
     """
 
     method: str
@@ -60,7 +56,6 @@ class FitRecord:
     shrinkage: float = 0.0
     gains: tuple[tuple[str, float, float], ...] = ()
     readings_check: str | None = None
-    finer_states: int = 0
     step: int | None = None
 
     def __repr__(self) -> str:
@@ -70,11 +65,6 @@ class FitRecord:
     def unpaid(self) -> bool:
         """Whether private readings were used without noise, so that the chain limits nothing it reveals of them."""
         return not self.public and self.epsilon is None
-
-    @property
-    def monotone(self) -> bool:
-        """Whether no iteration lowered the objective (beyond the rounding of its sum)."""
-        return all(b >= a - 1e-11 * max(1.0, abs(a)) for a, b in zip(self.path, self.path[1:], strict=False))
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""
@@ -100,7 +90,7 @@ class FitRecord:
 
 
 #: Fields of csdp 0.2 that are ignored: nothing that is certified depends on them.
-_RETIRED = frozenset({"held_out", "kernel", "restarts", "seed"})
+_RETIRED = frozenset({"finer_states", "held_out", "kernel", "restarts", "seed"})
 #: Fields of a `FitRecord` that are written only if they differ from these.
 _LATER: dict[str, Any] = {
     "environment": None,
@@ -108,7 +98,6 @@ _LATER: dict[str, Any] = {
     "shrinkage": 0.0,
     "gains": [],
     "readings_check": None,
-    "finer_states": 0,
     "step": None,
 }
 

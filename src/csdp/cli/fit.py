@@ -245,11 +245,10 @@ def _print_fit(result: FitResult, *, public: bool) -> None:
     assert record is not None
     print_lines(f"Beware: {note}" for note in record.warnings)
     if record.readings_check == "failed":
-        finer = f"--states {record.finer_states}, or " if record.finer_states else ""
         print_lines(
             [
                 "Beware: the reading inside a state reveals more of the states around it, so that a plan for readings "
-                f"is refused. Use {finer}a query of states."
+                "is refused. Use finer states (--states), or a query of states."
             ]
         )
     if record.confidence is not None:

@@ -218,7 +218,7 @@ def _test_on_past(plan: Plan, past: Panel | None) -> Plan:
     clock = plan.model if isinstance(plan.model, EnvironmentChain) and plan.model.kind == "clock" else None
     environments = None if clock is None else known_environments(clock, past.ticks)
     check = check_readings(past, states=plan.model.states, environments=environments)
-    return plan.with_readings_check(judge_evidence(check.verdict, None, finer=check.finer_states or 0))
+    return plan.with_readings_check(judge_evidence(check.verdict, None))
 
 
 # ---- output --------------------------------------------------------------------------------------------------------

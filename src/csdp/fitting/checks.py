@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,14 +32,10 @@ from csdp.fitting.prediction import (
     batch_error,
     own_law,
     predict,
-    still_law,
 )
 from csdp.fitting.progress import show_progress
 from csdp.fitting.sample import Chain, Progress, Sample, check_chain, match_chain, read_sample
 from csdp.panel import Panel
-
-if TYPE_CHECKING:
-    from rich.console import Group
 
 #: False-alarm rate of each test of a model, over all sequences.
 LEVEL: Final = 0.001
@@ -160,25 +156,11 @@ def worst_check(question: str, ps: Floats, names: tuple[str, ...], level: float)
 
 
 @dataclass(frozen=True)
-class SequenceQuality:
-    """One sequence: log-likelihoods per transition on held-out readings, and chances of its tests (uncorrected)."""
-
-    name: str
-    transitions: int
-    chain: float
-    independent: float
-    stationary: float
-    order_p: float
-    homogeneity_p: float
-    together_p: float
-
-
-@dataclass(frozen=True)
 class FitQuality:
     """How well a chain explains readings.
 
-    `chain`, `independent`, `stationary`: log-likelihood per transition on held-out readings of the chain, of one chain
-    for each sequence, and of the law that ignores the past. `gain` is that of the chain over independent chains, per
+    `chain`, `independent`: log-likelihood per transition on held-out readings of the chain, and of one chain for each
+    sequence. `gain` is that of the chain over independent chains, per
     tick and all sequences together, `gain_error` its standard error. `order`, `homogeneity` and `together` are tests
     at a stated level; `together` is None for a joint chain, which can express any movement together.
     """
@@ -187,13 +169,11 @@ class FitQuality:
     refitted: bool
     chain: float
     independent: float
-    stationary: float
     gain: float
     gain_error: float
     order: FitCheck
     homogeneity: FitCheck
     together: FitCheck | None
-    table: tuple[SequenceQuality, ...]
     explains: bool
     verdict: str
 
@@ -205,14 +185,8 @@ class FitQuality:
         """The content as plain data, for JSON."""
         return asdict(self)
 
-    def __rich__(self) -> Group:
-        from rich.console import Group
-        from rich.table import Table
-
-        table = Table("sequence", "chain", "independent", "no past")
-        for row in self.table[:30]:
-            table.add_row(row.name, f"{row.chain:.4f}", f"{row.independent:.4f}", f"{row.stationary:.4f}")
-        return Group(table, self.verdict)
+    def __rich__(self) -> str:
+        return self.verdict
 
 
 def fit_quality(
@@ -226,8 +200,8 @@ def fit_quality(
     """Does the chain explain the data? Scores on held-out readings, and tests of what it assumes.
 
     Scores: the last 30 % of the data are set aside, the chain is fitted again in the same way on the rest, and that
-    fit is scored; a chain given by hand, or fitted with epsilon, is scored as it is. Independent chains and frequencies
-    are fitted on the same rest.
+    fit is scored; a chain given by hand, or fitted with epsilon, is scored as it is. Independent chains are
+    fitted on the same rest.
 
     Tests, on all of the data: does the state before the present one help to predict the next (order), does the second
     half follow the same law as the first (homogeneity), do sequences move together within a step, which a coupled chain
@@ -245,7 +219,7 @@ def fit_quality(
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.1, 0.9]])
     >>> states = chain.simulate(4000, seed=1)
     >>> quality = fit_quality(fit(states, public=True), states, public=True)
-    >>> quality.explains, quality.chain > quality.independent > quality.stationary
+    >>> quality.explains, quality.chain > quality.independent
     (True, True)
     """
     if not public:
@@ -262,25 +236,19 @@ def fit_quality(
     sample = add_environments(chain, sample, ticks)
     with show_progress(progress) as report:
         scored, past, future, refitted = _split(chain, sample, report)
-        rows, gain, error = _scores(scored, past, future, report)
-        checks, ps = run_checks(chain, sample, level, report)
-    # A chain that was fitted again has no names of its own.
-    table = tuple(SequenceQuality(name, *row[1:], *p) for name, row, p in zip(chain.names, rows, ps, strict=True))
-    weights = [row.transitions for row in table]
-    mean, alone, still = np.average([[r.chain, r.independent, r.stationary] for r in table], axis=0, weights=weights)
-    explains, verdict = describe(chain, gain, error, useless=bool(mean <= still), checks=checks)
+        mean, alone, gain, error = _scores(scored, past, future, report)
+        checks = run_checks(chain, sample, level, report)
+    explains, verdict = describe(chain, gain, error, checks)
     return FitQuality(
         future.transitions,
         refitted,
-        float(mean),
-        float(alone),
-        float(still),
+        mean,
+        alone,
         gain,
         error,
         checks.order,
         checks.homogeneity,
         checks.together,
-        table,
         explains,
         verdict,
     )
@@ -297,46 +265,37 @@ def _split(chain: Chain, readings: Sample, report: Progress) -> tuple[Chain, Sam
     return chain if again is None else again, past.in_direction(chain.direction), future, again is not None
 
 
-def _scores(
-    chain: Chain, past: Sample, future: Sample, report: Progress
-) -> tuple[list[tuple[str, int, float, float, float]], float, float]:
-    """Held-out scores of every sequence, and the gain over independent chains per tick with its standard error."""
+def _scores(chain: Chain, past: Sample, future: Sample, report: Progress) -> tuple[float, float, float, float]:
+    """Held-out scores per transition of the chain and of independent ones; the gain per tick and its standard error."""
     prediction = predict(chain, future)
     gains = np.zeros(future.transitions)
-    rows = []
-    for j, name in enumerate(chain.names):
+    number, total, alone_total = 0, 0.0, 0.0
+    for j in range(chain.sequences):
         score, known = prediction.scores(j)
         present, following = future.states[:-1, j], future.states[1:, j]
         known = known & (present >= 0)
-        at, to = np.maximum(present, 0), np.maximum(following, 0)
-        alone = np.log(own_law(past, j))[at, to]
-        still = np.log(still_law(past, j))[to]
-        if not isinstance(chain, JointChain):
-            gains += np.where(known, score - alone, 0.0)
-        else:
-            gains -= np.where(known, alone, 0.0)
-        n = max(int(known.sum()), 1)
-        mean, lone, none = (float(part[known].sum()) / n for part in (score, alone, still))
-        rows.append((name, int(known.sum()), mean, lone, none))
+        alone = np.log(own_law(past, j))[np.maximum(present, 0), np.maximum(following, 0)]
+        gains += np.where(known, -alone if isinstance(chain, JointChain) else score - alone, 0.0)
+        number += int(known.sum())
+        total += float(score[known].sum())
+        alone_total += float(alone[known].sum())
         report("scoring", j + 1, chain.sequences)
     if isinstance(prediction, Prediction) and isinstance(chain, JointChain):
         gains += prediction.joint_scores()
-    if not any(row[1] for row in rows):
+    if not number:
         raise InputError("data: no held-out transition was read at both ends; fill the gaps")
-    return rows, float(gains.mean()), batch_error(gains)
+    return total / number, alone_total / number, float(gains.mean()), batch_error(gains)
 
 
-def run_checks(
-    chain: Chain, readings: Sample, level: float, report: Progress
-) -> tuple[FitChecks, list[tuple[float, float, float]]]:
-    """The checks, and the chances of every sequence."""
+def run_checks(chain: Chain, readings: Sample, level: float, report: Progress) -> FitChecks:
+    """The checks of a chain on readings."""
     prediction = predict(chain, readings)
     s, names = chain.sequences, chain.names
     some = compared_sequences(s, chain.states, readings.transitions)
     place = {int(j): i for i, j in enumerate(some)}
     left = np.zeros((readings.transitions, some.size, chain.states - 1), dtype=np.float64)
     spread = np.zeros_like(left)
-    older, halves, close = np.ones(s), np.ones(s), np.ones(s)
+    older, halves = np.ones(s), np.ones(s)
     for j in range(s):
         residual, variance = prediction.residuals(j)
         older[j] = order_p(prediction, j, residual, variance)
@@ -350,14 +309,12 @@ def run_checks(
     if not isinstance(chain, JointChain) and s > 1:
         hidden = isinstance(chain, EnvironmentChain) and chain.kind == "hidden"
         pairwise = together_ps(left, spread, prediction.sample.states[:-1, some], in_turn=hidden)
-        close[some] = pairwise.min(axis=1)
         pairs = some.size * (some.size - 1) // 2
         i, k = np.unravel_index(int(pairwise.argmin()), pairwise.shape)
         where = (names[some[i]], names[some[k]])
         question = "do sequences move together within a step?"
         together = FitCheck(question, min(1.0, float(pairwise.min()) * pairs), level, where, pairs)
-    ps = list(zip(older.tolist(), halves.tolist(), close.tolist(), strict=True))
-    return FitChecks(order, homogeneity, together), ps
+    return FitChecks(order, homogeneity, together)
 
 
 # ---- verdict of a model ----------------------------------------------------------------------------------------------
@@ -411,7 +368,7 @@ def find_evidence(chain: Chain, sample: Sample, ticks: npt.NDArray[Any] | None =
     ticks = np.arange(length) if ticks is None else ticks
     try:
         known = add_environments(chain, sample, ticks)
-        checks, _ = run_checks(chain, known, LEVEL, lambda *_: None)
+        checks = run_checks(chain, known, LEVEL, lambda *_: None)
     except CsdpError as error:
         return Evidence("untested", str(error))
     failures = [found for found, _ in list_failures(chain, checks)]
@@ -422,19 +379,10 @@ def find_evidence(chain: Chain, sample: Sample, ticks: npt.NDArray[Any] | None =
 # ---- in words --------------------------------------------------------------------------------------------------------
 
 
-def describe(
-    chain: Chain,
-    gain: float,
-    error: float,
-    *,
-    useless: bool,
-    checks: FitChecks,
-) -> tuple[bool, str]:
+def describe(chain: Chain, gain: float, error: float, checks: FitChecks) -> tuple[bool, str]:
     """Whether the chain explains the data, and the same in words with what to do next."""
-    explains = math.isfinite(gain) and gain >= -SURE * error and not useless
+    explains = math.isfinite(gain) and gain >= -SURE * error
     sentences = [_compare(chain, gain, error)]
-    if useless:
-        sentences.append("Knowing the present does not help: the law that knows no past does as well.")
     failures = [f"{found[0].upper()}{found[1:]}. {advice}." for found, advice in list_failures(chain, checks)]
     if explains and not failures:
         sentences.append("No test rejects it.")

@@ -28,10 +28,6 @@ from csdp.panel import Panel
 LEAST_COUNT = 5.0
 #: Ticks between a reading and what it may reveal.
 LAGS = (1, 2)
-#: Numbers of states that are tried as finer ones.
-FINER = (3, 4, 6, 8, 12, 16, 24, 32)
-#: Sequences on which finer states are tried.
-TRIED = 200
 #: Sequences whose readings are checked; of more, as many spread evenly.
 CHECKED = 2000
 #: False-alarm rate of the check that publishing readings rests on.
@@ -143,50 +139,18 @@ def emission_ps(readings: Floats, states: npt.NDArray[Any], m: int, environments
     return ps
 
 
-def propose_states(
-    readings: Floats, ps: Floats, *, than: int, level: float, environments: Indices | None = None
-) -> tuple[int, bool] | None:
-    """A finer number of states, of equally many readings each, inside which readings reveal no more about states.
-
-    The number, and whether it is enough by the test; None if readings have too few distinct values.
-    """
-    worst: Indices = np.argsort(ps)[:TRIED]
-    finest = None
-    for m in (number for number in FINER if number > than):
-        states = np.column_stack([quantile_states(readings[:, j], m) for j in worst])
-        if max(np.unique(column[column >= 0]).size for column in states.T) <= than:
-            continue
-        finest = m
-        if emission_ps(readings[:, worst], states, m, environments)[:, 0].min() * ps.size >= level:
-            return m, True
-    return None if finest is None else (finest, False)
-
-
-def quantile_states(readings: Floats, m: int) -> Indices:
-    """States with about equally many readings each, -1 if missing."""
-    known = ~np.isnan(readings)
-    if not known.any():
-        return np.full(readings.size, -1)
-    edges = np.unique(np.quantile(readings[known], np.arange(1, m) / m))
-    edges = edges[edges > readings[known].min()]  # no state without readings
-    return np.where(known, np.searchsorted(edges, readings, side="right"), -1)
-
-
 @dataclass(frozen=True)
 class ReadingsCheck:
     """Whether the public past of the readings allows to publish readings under a certificate of their states.
 
     `states_p`, `readings_p`: chance of such readings if, given its state, a reading reveals no more of the states
     (readings) around it, corrected for the number of sequences. `where`: the most extreme sequences.
-    `finer_states`: a number of states that would pass, or the largest that was tried (`enough`); None without need.
     """
 
     states_p: float
     readings_p: float
     level: float = LEVEL
     where: tuple[str, ...] = ()
-    finer_states: int | None = None
-    enough: bool = False
 
     @property
     def verdict(self) -> Literal["passed", "states", "failed"]:
@@ -223,14 +187,5 @@ def check_readings(
     ps = emission_ps(readings, own, m, environments)
     lowest = np.minimum(1.0, ps.min(axis=0) * some.size)
     worst = np.argsort(ps[:, 0])[:3]
-    finer = None
-    if lowest[0] < LEVEL:
-        finer = propose_states(readings, ps[:, 0], than=m, level=LEVEL, environments=environments)
-    return ReadingsCheck(
-        float(lowest[0]),
-        float(lowest[1]),
-        LEVEL,
-        tuple(panel.names[some[i]] for i in worst),
-        None if finer is None else finer[0],
-        finer is not None and finer[1],
-    )
+    where = tuple(panel.names[some[i]] for i in worst)
+    return ReadingsCheck(float(lowest[0]), float(lowest[1]), LEVEL, where)

@@ -156,7 +156,6 @@ def fit(
             shrinkage=compared.shrinkage,
             gains=compared.gains,
             readings_check=None if found is None else found.verdict,
-            finer_states=0 if found is None else found.finer_states or 0,
         )
         cost = estimate.cost if public or epsilon is not None else UNPAID_FIT
         evidence = _find_evidence(estimate.chain, natural, data, public=public)

@@ -125,13 +125,6 @@ def own_law(readings: Sample, target: int) -> Floats:
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
 
-def still_law(readings: Sample, target: int) -> Floats:
-    """Frequencies (m,) of a sequence, smoothed: the law that knows no past."""
-    column = readings.states[:, target]
-    counts = np.bincount(column[column >= 0], minlength=readings.m) + _PSEUDO_COUNT
-    return np.asarray(counts / counts.sum())
-
-
 # ---- environments ----------------------------------------------------------------------------------------------------
 
 
