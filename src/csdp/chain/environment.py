@@ -397,21 +397,6 @@ class EnvironmentChain(Model):
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"chain: the JSON lacks or garbles {error}; write it with to_json") from None
 
-    def __getstate__(self) -> dict[str, Any]:
-        carried = {
-            "fitted": self.fitted,
-            "family": self.family,
-            "fit_cost": self.fit_cost,
-            "evidence": self.evidence,
-        }
-        how = {"cycle": self.cycle, "switching": self.switching, "given": self._is_given}
-        return {"environments": self.environments, "how": how, "carried": carried}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        chain = EnvironmentChain.__new__(EnvironmentChain)
-        chain._make(state["environments"], **state["how"])
-        self.__dict__.update(chain.carrying(**state["carried"]).__dict__)
-
     @property
     def _kind_text(self) -> str:
         return self.kind if self.cycle is None else f"by a clock of {len(self.cycle)} ticks"

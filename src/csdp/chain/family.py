@@ -372,12 +372,6 @@ class InfluenceFamily(Model):
         except KeyError as error:
             raise InputError(f"family: the JSON lacks {error}; write it with to_json") from None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"point": self.point, "content": self._law_content()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(self.of_point(state["point"], state["content"]).__dict__)
-
     def __repr__(self) -> str:
         return (
             f"InfluenceFamily({self.sequences} sequence{'s' * (self.sequences > 1)}, {self.states} states, "

@@ -436,19 +436,6 @@ class Model(ABC):
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    def __getstate__(self) -> dict[str, Any]:
-        content = self.to_dict()
-        # A subchain may carry one value only, which the constructor refuses.
-        return {
-            "content": content if self.family is not None else {**content, "values": None},
-            "values": self.values,
-            "unit": self.unit,
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(type(self).from_dict(state["content"]).__dict__)
-        self._set(values=freeze(np.array(state["values"])), unit=state["unit"])
-
 
 def check_rows(what: str, rows: Floats) -> Floats:
     """Check that the last axis holds probability rows, and scale away rounding in the input."""
