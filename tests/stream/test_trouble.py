@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 
 import pytest
 
@@ -14,7 +13,7 @@ from csdp.ledger import Ledger
 from csdp.publisher import Publisher
 from csdp.stream import Clock, FileSink, Reading, Runner
 
-from stream.parts import DATASET, NAMES, Memory, feed, plan, published, running  # isort: skip
+from stream.parts import DATASET, Memory, feed, plan, published, running  # isort: skip
 
 
 class TestTrouble:
@@ -35,24 +34,6 @@ class TestTrouble:
             feed(runner, range(4, 7))
         assert sink.ticks == [1, 2, 3, 4, 5]
 
-    def test_a_sink_that_fails_gets_the_same_output_again(self, tmp_path):
-        class Failing(Memory):
-            def deliver(self, output, stop):
-                super().deliver(output, stop)
-                if len(self.outputs) == 2:
-                    raise OSError(28, "No space left on device")
-                return True
-
-        sink = Failing()
-        with running(tmp_path, sink=sink) as runner:
-            with pytest.raises(OSError, match="No space"):
-                feed(runner, range(4))
-            runner.ingest("kitchen", time=35, value=1)  # only the reading after the one that failed is lacking
-            feed(runner, range(4, 6))
-        assert sink.ticks == [1, 2, 2, 3, 4]
-        assert sink.outputs[1] == sink.outputs[2]
-        assert set(published(tmp_path)) == {1, 2, 3, 4}
-
     def test_a_stopped_delivery_comes_again(self, tmp_path):
         sink = Memory()
         with running(tmp_path, sink=sink) as runner:
@@ -66,24 +47,6 @@ class TestTrouble:
             assert runner.recover()
         assert (sink.ticks, again.ticks) == ([1], [2])
         assert set(published(tmp_path)) == {1, 2}
-
-    def test_many_threads(self, tmp_path):
-        sink = Memory()
-        clock = Clock(step=10, lateness=1000, times="data")
-        with running(tmp_path, sink=sink, clock=clock) as runner:
-
-            def work(name):
-                for time in range(0, 200, 2):
-                    runner.ingest(name, time=time, value=1)
-
-            threads = [threading.Thread(target=work, args=(name,)) for name in NAMES * 3]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            runner.advance(1200)
-            assert runner.status().fates["accepted"] + runner.status().fates["duplicate"] == 600
-        assert sink.ticks == list(range(1, 20))
 
 
 class TestDrift:
