@@ -117,25 +117,6 @@ def test_a_client_that_asks_in_the_middle_of_an_update_misses_nothing(quick):
     run_alone(run)
 
 
-def test_events_do_not_wait_for_a_status_that_fails(quick, monkeypatch):
-    monkeypatch.setattr(events, "HEARTBEAT", 60.0)
-
-    async def run():
-        dataset = Recorded()
-        feed = Feed(dataset)
-        listener = Listener(feed)
-        await listener.take()
-        follow = asyncio.create_task(feed.follow())
-        dataset.failure = RuntimeError("other terms by now")
-        for count in (1, 2, 3):
-            dataset.append("commit")
-            await listener.take_until(count)
-        follow.cancel()
-        await listener.close()
-
-    run_alone(run)
-
-
 def test_what_is_published_while_a_round_reads_is_read_in_the_next(monkeypatch):
     """No poll helps here: the publisher's call alone must be enough."""
     monkeypatch.setattr(events, "POLL", 60.0)

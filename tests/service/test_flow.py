@@ -78,15 +78,6 @@ def test_the_status_agrees_with_the_publisher(served):
     assert info["guarantee"]["one_release"] == plan.certified.epsilon
 
 
-def test_ages_of_information_grow_where_readings_are_missing(served):
-    writer = served.client("writer")
-    for tick, values in enumerate([[0, 1], [0, 1], [0, None], [0, None], [0, 1]]):
-        writer.post(f"{URL}/snapshots", json=snapshot(tick, values))
-    ages = served.client("reader").get(f"{URL}/status").json()["age_of_information"]
-    # The release of tick 3 reads tick 2, where s1 was missing; its last reading is of tick 1.
-    assert [(one["sequence"], one["planned"], one["age"]) for one in ages] == [("s0", 1, 1), ("s1", 1, 2)]
-
-
 def test_ticks_charged_during_a_status_do_no_harm(served, monkeypatch):
     """Between two reads of the ledger the publisher may charge ticks beyond the one that was asked about."""
     writer, reader = served.client("writer"), served.client("reader")
@@ -113,41 +104,6 @@ def test_ticks_charged_during_a_status_do_no_harm(served, monkeypatch):
     assert answer.json()["newest_tick"] == before["newest_tick"]
 
 
-def test_leakage_fades_while_nothing_is_published(tmp_path):
-    with serving(settings_of(tmp_path, specs=[write_spec(tmp_path, clock="jump = 100")])) as served:
-        writer, reader = served.client("writer"), served.client("reader")
-        hand_in(writer, range(6))
-        before = reader.get(f"{URL}/status").json()
-        assert writer.post(f"{URL}/snapshots", json=snapshot(40)).status_code == 200
-        after = reader.get(f"{URL}/status").json()
-        for _ in range(600):  # figures that were slow to compute are kept for a while
-            if after["present"] != before["present"]:
-                break
-            time.sleep(0.1)
-            after = reader.get(f"{URL}/status").json()
-    assert after["closed_tick"] == 39
-    assert after["newest_tick"] < 39
-    assert 0 <= after["present"] < before["present"] / 100
-
-
-def test_many_messages_in_one_body(served):
-    writer = served.client("writer")
-    body = lines(
-        snapshot(0),
-        {"time": 13, "sequence": "s0", "value": 1},
-        {"time": 14, "sequence": "s1", "value": 0},
-        {"time": 15, "sequence": "nobody", "value": 0},
-        {"time": "nonsense", "sequence": "s1", "value": 0},
-        {"time": 33, "values": {"s0": 1}},
-        {"time": 4, "values": [1, 1]},
-        {"time": 33, "values": [1]},
-    )
-    headers = {"Content-Type": "application/x-ndjson"}
-    answer = writer.post(f"{URL}/snapshots", content=body + b"\n not json \n", headers=headers)
-    assert answer.json() == {"accepted": 4, "late": 1, "ahead": 0, "unreadable": 4}
-    assert [one["tick"] for one in released(served.client("reader"))] == [1, 2]
-
-
 def test_the_wall_clock_closes_ticks_while_everybody_is_silent(tmp_path):
     clock = 'advance = "wall"\nlateness = 0'
     with serving(settings_of(tmp_path, specs=[write_spec(tmp_path, times="wall", clock=clock, age=0)])) as served:
@@ -159,43 +115,6 @@ def test_the_wall_clock_closes_ticks_while_everybody_is_silent(tmp_path):
         while reader.get(f"{URL}/status").json()["closed_tick"] != int(time.time()) // STEP - 1:
             assert time.monotonic() < deadline
             time.sleep(0.05)
-
-
-def test_a_file_is_read_beside_http(tmp_path):
-    spec = write_spec(tmp_path)
-    spec.write_text(spec.read_text().replace('kind = "http"', 'kind = "file"\npath = "readings.ndjson"'))
-    (tmp_path / "readings.ndjson").write_bytes(lines(*map(snapshot, range(4))))
-    with serving(settings_of(tmp_path, specs=[spec])) as served:
-        reader = served.client("reader")
-        deadline = time.monotonic() + 200
-        while len(released(reader)) < 2:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        hand_in(served.client("writer"), [4])
-        with (tmp_path / "readings.ndjson").open("ab") as file:
-            file.write(lines(snapshot(5)))
-        while [one["tick"] for one in released(reader)] != [1, 2, 3, 4]:
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-
-def test_a_limit_refuses_and_readers_are_told(tmp_path):
-    spec = write_spec(tmp_path, limits="budget = 0.25")
-    with serving(settings_of(tmp_path, specs=[spec])) as served:
-        reader = served.client("reader")
-        with reader.stream("GET", f"{URL}/events") as live:
-            seen = events(live)
-            assert next(seen)[0] == "status"
-            hand_in(served.client("writer"), range(12))
-            names = []
-            while "refused" not in names:
-                name, _, content = next(seen)
-                names.append(name)
-            assert "limit 0.25" in content["reason"]
-        status = reader.get(f"{URL}/status").json()
-        assert status["refused"] > 0
-        assert status["present"] <= status["budget"] == 0.25
-        assert all(one["epsilon_s"] <= 0.25 for one in released(reader))
 
 
 # ---- live events ---------------------------------------------------------------------------------------------------
@@ -297,14 +216,6 @@ def test_many_listeners_hear_every_release(served, clients):
     assert all(ticks == list(range(ticks[0], ticks[-1] + 1)) and ticks[0] <= 60 for ticks in heard)
 
 
-def test_estimates_say_what_they_are_worth(shared):
-    (served,) = (one for one in shared.client("reader").get("/api/datasets").json() if URL.endswith(one["name"]))
-    estimate = served["estimate"]
-    assert estimate["usefulness"] == pytest.approx(1 - estimate["mse"] / estimate["no_data"])
-    assert "of the squared error of guessing the usual value" in estimate["words"]
-    assert served["frontier"] is None  # its plan is written in the specification
-
-
 def test_pages_and_description(shared):
     client = shared.client()
     content = client.get("/openapi.json").json()
@@ -333,16 +244,3 @@ def test_a_snapshot_that_names_an_unknown_sequence_beside_known_ones_is_refused(
     many = writer.post(f"{URL}/snapshots", content=lines(wrong, snapshot(0), wrong), headers=headers).json()
     assert (many["accepted"], many["unreadable"]) == (1, 2)
     assert [one.partition(";")[0] for one in many["reasons"]] == ["unknown sequence 'cellar'"]
-
-
-def test_readings_for_recorded_ticks_are_counted_after_a_restart(tmp_path):
-    spec = write_spec(tmp_path)
-    with serving(settings_of(tmp_path, specs=[spec])) as served:
-        hand_in(served.client("writer"), range(6))
-        before = released(served.client("reader"))
-    with serving(settings_of(tmp_path, specs=[spec])) as served:
-        writer = served.client("writer")
-        for tick in (3, 4):
-            assert writer.post(f"{URL}/snapshots", json=snapshot(tick)).json()["recorded"] == 1
-        assert "recorded" not in writer.post(f"{URL}/snapshots", json=snapshot(6)).json()
-        assert released(served.client("reader"))[: len(before)] == before

