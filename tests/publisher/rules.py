@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from accountant.systems import by_states
 from csdp import CoupledChain, Mean
 from csdp.accountant import Accountant
@@ -65,7 +63,3 @@ def check(ledger: Ledger, asked: Plan | None = None, budget: float | None = BUDG
 
 def same(before: dict[int, tuple[float, ...]], after: dict[int, tuple[float, ...]]) -> None:
     assert {tick: after.get(tick) for tick in before} == before, "a recorded output changed"
-
-
-def as_array(rows: list[list[int]]) -> np.ndarray:
-    return np.array(rows, dtype=np.int8)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,8 +14,7 @@ from csdp.plan import Plan
 from csdp.publisher import Release
 from csdp.query import PerGroup
 
-from publisher.rules import NAME, PAIR, charged_ticks, opened, panel, plan, snapshot  # isort: skip
-from accountant.systems import follow  # isort: skip
+from publisher.rules import NAME, PAIR, opened, panel, plan, snapshot  # isort: skip
 
 
 def test_a_change_of_plan_is_recorded_and_carries_the_history(file: Path) -> None:
@@ -58,32 +56,6 @@ def test_a_change_of_chain_counts_the_history_under_any_model(file: Path) -> Non
         assert changed.summary()["present"] == pytest.approx(expected)
 
 
-def test_a_change_before_any_release_starts_afresh(file: Path) -> None:
-    with opened(file) as publisher:
-        changed = publisher.change_plan(plan(ages=2), from_tick=10)
-        with changed.change_plan(plan(ages=3), from_tick=12) as third:
-            assert third.summary()["present"] < 1e-12
-            assert third.summary()["event_level"] == 0.0
-            for t in range(12, 16):
-                result = third.push(snapshot(t), time=t)
-            assert isinstance(result, Release)
-            assert result.epsilon_s == pytest.approx(follow(plan(ages=3), "metric").after(1).epsilon)
-
-
-def test_what_is_released_after_an_early_change_is_carried_by_the_next(file: Path) -> None:
-    other = CoupledChain([[1.0]], [[0.9, 0.1], [0.2, 0.8]])
-    with opened(file, budget=None) as publisher:
-        second = publisher.change_plan(plan(epsilon_c=0.25), from_tick=1)
-        second.publish(panel(2, first=1))
-        third = second.change_plan(plan(other), from_tick=3)
-        accountant = Accountant(plan(other))
-        expected = accountant.leakage(accountant.resume(0.25, 2, 1)).epsilon
-        assert third.summary()["present"] == pytest.approx(expected)
-        kept = third.ledger.summary(NAME).state
-        assert kept.cost == pytest.approx(0.25)
-        assert (kept.earlier.slice, kept.earlier.releases) == (pytest.approx(0.25), 1)
-
-
 def test_records_that_both_plans_read_count_twice(file: Path) -> None:
     """Event level and lifetime: older ages read again what was published before the change."""
     with opened(file, budget=None, event_limit=0.8) as publisher:
@@ -120,40 +92,6 @@ def test_lifetime_is_carried_over_a_change(file: Path) -> None:
         assert again.summary()["lifetime"] >= after["lifetime"] * (1 - 1e-9)
         assert math.isfinite(again.summary()["lifetime"])
         assert again.plan.query.source == Mean()
-
-
-def changed(file: Path, *plans: Plan, releases: int = 5) -> list[dict[str, Any]]:
-    """What the ledger keeps after each of some plans has taken over from the one before it, five ticks later."""
-    found, first = [], 0
-    publisher = opened(file, budget=None, plan=plans[0])
-    for number, one in enumerate(plans):
-        if number:
-            publisher = publisher.change_plan(one, from_tick=first)
-            found.append(publisher.ledger.summary(NAME).state)
-        publisher.publish(panel(releases + one.max_age, first=first - one.max_age if number else 0))
-        first = max(charged_ticks(publisher.ledger)) + 1
-    publisher.close()
-    return found
-
-
-def test_under_one_chain_the_history_counts_what_it_told(file: Path) -> None:
-    """Less than the sum of its costs, because the chain forgets."""
-    (state,) = changed(file, plan(epsilon_c=1.0), plan(epsilon_c=0.5))
-    old, new = Accountant(plan(epsilon_c=1.0)), Accountant(plan(epsilon_c=0.5))
-    told = old.largest(old.history(5))
-    assert told < 3.0 < 5 * 1.0
-    resumed = new.resume(told, 5, 1)
-    assert new.restore(state.accountant).slices[0] == pytest.approx(resumed.slices[0], rel=1e-9)
-
-
-def test_costs_of_a_slice_add_up_where_plans_read_the_same_records(file: Path) -> None:
-    """The third plan's ages reach back over what the first two read, and theirs over one another's."""
-    first, second, third = changed(file, plan(epsilon_c=0.5), plan(ages=7, epsilon_c=0.25), plan(ages=20), plan())
-    assert first.earlier.overlap
-    assert second.earlier.overlap
-    assert not third.earlier.overlap
-    for name in ("slice", "slice_any"):
-        assert [getattr(s.earlier, name) for s in (first, second, third)] == pytest.approx([0.5, 0.75, 1.25])
 
 
 def test_another_chain_counts_every_sequence_of_the_old_one(file: Path) -> None:

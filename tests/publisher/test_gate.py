@@ -20,7 +20,7 @@ from csdp.panel import Panel, to_states
 from csdp.plan import Plan
 from csdp.publisher import Publisher
 
-from publisher.rules import BUDGET, NAME, ONE, opened, outputs, panel, plan  # isort: skip
+from publisher.rules import BUDGET, NAME, ONE, opened, panel, plan  # isort: skip
 
 
 def test_other_terms_on_one_dataset_are_refused(file: Path) -> None:
@@ -72,13 +72,6 @@ def test_a_seed_warns_and_marks_every_release(file: Path, tmp_path: Path) -> Non
         safe = publisher.publish(panel(40))
         assert not any(r.unsafe for r in safe)
         assert [r.values for r in safe] != found[0]
-
-
-def test_an_open_ledger_is_shared_and_left_open(file: Path) -> None:
-    with Ledger.open(file) as ledger:
-        with opened(ledger) as publisher:
-            publisher.publish(panel(3))
-        assert len(outputs(ledger)) == 2
 
 
 def test_no_raw_reading_reaches_the_file(file: Path) -> None:
@@ -146,10 +139,3 @@ def test_summary_and_remaining(file: Path) -> None:
         assert summary["guarantee"]["one_release"] == plan().certified.epsilon
         assert any("missing" in words for words in summary["guarantee"]["words"])
         json.dumps(summary)
-
-
-def test_progress_is_told(file: Path) -> None:
-    told: list[tuple[int, int]] = []
-    with opened(file, budget=None) as publisher:
-        publisher.publish(panel(251), progress=lambda done, total: told.append((done, total)))
-    assert told == [(100, 250), (200, 250), (250, 250)]

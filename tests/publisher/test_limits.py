@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from csdp import CoupledChain
 from csdp.accountant import Accountant
 from csdp.errors import BudgetExceeded, InputError
 from csdp.ledger import Ledger
-from csdp.panel import Panel
 from csdp.publisher import Release, Skipped
-from csdp.publisher.charge import fitting_settings
 
 from publisher.rules import BUDGET, NAME, PAIR, charged_ticks, check, opened, panel, plan, snapshot  # isort: skip
 from accountant.systems import follow
@@ -63,20 +59,6 @@ def test_affordable_from_is_the_first_tick_that_is_admitted(file: Path, ages: ob
     assert accountant.peak(accountant.release(state, error.affordable_from - 1)) > budget
 
 
-def test_a_refusal_names_the_first_level_and_the_first_age_that_fit() -> None:
-    """Ages 1 and 2, both raised by 5, leak too much; by 8 they fit, and so does the first level in steps of 0.9."""
-    slow = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.95, 0.05], [0.05, 0.95]])
-
-    def long_run(ages: tuple[int, int], level: float) -> float:
-        return follow(plan(slow, ages, level), "scalar").limit().epsilon
-
-    limit = 0.9
-    assert long_run((9, 10), 0.5) < long_run((8, 9), 0.5) < limit < long_run((6, 7), 0.5)
-    fits = fitting_settings(plan(slow, (1, 2), 0.5), requested=limit / 0.95, limit=limit)
-    assert fits["age"] == 9
-    assert long_run((1, 2), fits["epsilon_c"]) <= limit < long_run((1, 2), fits["epsilon_c"] / 0.9)
-
-
 def test_what_can_never_be_afforded_says_so(file: Path) -> None:
     with opened(file, budget=0.01) as publisher:
         publisher.push([0], time=0)
@@ -86,43 +68,6 @@ def test_what_can_never_be_afforded_says_so(file: Path) -> None:
         assert caught.value.spent < 1e-12
         assert caught.value.fits["epsilon_c"] < 0.5
         assert publisher.summary()["published"] == 0
-
-
-def test_a_refusal_on_record_loses_nothing_that_is_granted_after_it(file: Path) -> None:
-    with opened(file, on_refusal="skip") as publisher:
-        publisher.publish(panel(7))
-        done = charged_ticks(publisher.ledger)
-        assert 4 not in done
-        assert max(done) > 4
-    with opened(file) as publisher:
-        with pytest.raises(BudgetExceeded):
-            publisher.publish(panel(12))
-        assert publisher.summary()["lost"] == 0
-        check(publisher.ledger)
-
-
-@pytest.mark.parametrize("mode", ["push", "batch"])
-def test_push_and_batch_are_charged_alike(file: Path, tmp_path: Path, mode: str) -> None:
-    rows = np.array([snapshot(t, 2) for t in range(25)])
-    rows[5, 0] = rows[6, 0] = rows[11, 1] = rows[18] = -1
-    chosen = plan(PAIR, (1, 2), stale_limit=1)
-    with opened(file, plan=chosen, budget=0.4, on_refusal="skip") as publisher:
-        if mode == "batch":
-            publisher.publish(Panel.from_states(rows))
-        else:
-            for t, row in enumerate(rows):
-                publisher.push(row, time=t)
-        found = [(e.tick, json.loads(e.payload)) for e in publisher.ledger.entries(NAME, kind="reserve")]
-        stale = {one.tick: one.output["stale"] for one in publisher.ledger.published(NAME)}
-    with opened(tmp_path / "other.db", plan=chosen, budget=0.4, on_refusal="skip") as other:
-        other.publish(Panel.from_states(rows))
-        again = [(e.tick, json.loads(e.payload)) for e in other.ledger.entries(NAME, kind="reserve")]
-    assert found == again
-    assert set(stale.values()) == {0, 1}
-    accountant, state = Accountant(chosen), Accountant(chosen).start()
-    for tick, payload in found:
-        state = accountant.release(state, tick, stale=stale[tick] > 0)
-        assert payload["charge"]["present"] == pytest.approx(accountant.leakage(state).epsilon, rel=1e-9)
 
 
 def test_a_quiet_tick_cannot_pass_the_budget_either(file: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -73,18 +72,6 @@ def test_every_limit_binds_once_it_is_recorded(publisher_at: Open, limit: str, l
 LIMITED = {"budget": "the present", "event_limit": "of a record", "lifetime_limit": "all releases reveal"}
 
 
-def test_a_raised_or_lifted_limit_holds_for_all_as_well(publisher_at: Open) -> None:
-    """One dataset has one set of limits, whichever process asks."""
-    first, second = publisher_at(budget=0.2), publisher_at(budget=0.2)
-    assert len(first.publish(panel(3))) == 1
-    raised = first.change_plan(LOUD, from_tick=3, budget=0.6)
-    assert len(second.publish(panel(4, first=2))) == 3
-    raised.change_plan(LOUD, from_tick=6, budget=math.inf)
-    assert second.limits == {"budget": math.inf, "event_limit": None, "lifetime_limit": None}
-    assert len(second.publish(panel(9, first=5))) == 8
-    assert replay(second.ledger).ok
-
-
 def test_a_publisher_of_an_old_plan_at_every_step(publisher_at: Open) -> None:
     """Reserve, commit of what was reserved before, observe, recorded ticks, questions, another change."""
     first, second = publisher_at(), publisher_at()
@@ -111,17 +98,6 @@ def test_a_publisher_of_an_old_plan_at_every_step(publisher_at: Open) -> None:
     with publisher_at(plan=plan(epsilon_c=0.25)) as new:
         assert len(new.publish(panel(4, first=3))) == 3
         assert replay(new.ledger).ok
-
-
-def test_back_to_the_old_plan_the_old_publisher_goes_on_from_the_recorded_state(publisher_at: Open) -> None:
-    first, second = publisher_at(), publisher_at()
-    first.publish(panel(3))
-    between = first.change_plan(plan(epsilon_c=0.25), from_tick=3)
-    between.publish(panel(3, first=2))
-    between.change_plan(LOUD, from_tick=5, budget=0.5)
-    assert len(second.publish(panel(3, first=4))) == 2
-    assert replay(second.ledger).ok
-    assert max(charges(second)) <= 0.5
 
 
 def test_a_change_does_not_bring_back_limits_that_others_have_lowered(publisher_at: Open) -> None:

@@ -43,14 +43,6 @@ def test_pushing_again_returns_the_record_even_where_readings_are_short(file: Pa
             publisher.push(snapshot(0), time=0)
 
 
-def test_ticks_before_the_newest_charged_one_are_skipped(file: Path) -> None:
-    with opened(file, budget=None) as publisher:
-        publisher.publish(panel(4, first=10))
-        batch = publisher.publish(panel(9, first=4))
-        assert [r.tick for r in batch] == [11, 12]
-        assert {s.tick for s in batch.skipped if "out of order" in s.reason} == set(range(5, 11))
-
-
 def test_gaps_count_as_missing_readings(file: Path) -> None:
     with opened(file, budget=None, plan=plan(ages=2, stale_limit=1)) as publisher:
         for t in (0, 1, 2):

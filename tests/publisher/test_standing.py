@@ -11,13 +11,13 @@ import pytest
 import sqlalchemy as sa
 
 from csdp import Custom
-from csdp.errors import InputError, LedgerConflictError, LedgerError, LedgerTermsError
+from csdp.errors import InputError, LedgerConflictError, LedgerError
 from csdp.ledger import Ledger
 from csdp.plan import Plan
 from csdp.publisher import Publisher, Standing
 from csdp.report.certificate import certify
 
-from publisher.rules import NAME, ONE, opened, panel, plan  # isort: skip
+from publisher.rules import NAME, ONE, opened, panel  # isort: skip
 
 LIMITS = {"budget": 0.6, "event_limit": 2.0, "lifetime_limit": 3.0}
 
@@ -94,16 +94,6 @@ def test_a_role_that_may_only_read(postgres_server: Any) -> None:
         assert answers(Standing(ledger, NAME)) == said
     with Ledger.open(reading) as ledger, pytest.raises(LedgerError, match="permission denied"):
         opened(ledger, **LIMITS, time_step=60, time_origin=5).publish(panel(3, first=4))
-
-
-def test_a_standing_of_a_plan_that_was_changed(file: Path) -> None:
-    with opened(file) as publisher, Ledger.open(file, read_only=True) as ledger:
-        publisher.publish(panel(3))
-        old = Standing(ledger, NAME)
-        new = publisher.change_plan(plan(ages=2), from_tick=5)
-        with pytest.raises(LedgerTermsError, match="published under plan"):
-            old.summary()
-        assert answers(Standing(ledger, NAME)) == answers(new)
 
 
 def test_what_cannot_be_asked(file: Path) -> None:

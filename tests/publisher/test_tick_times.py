@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.clock import Clock, WallClock
+from csdp.clock import WallClock
 from csdp.errors import InputError
-from csdp.ledger import DatasetState, TickGrid
+from csdp.ledger import DatasetState
 from csdp.panel import Panel
 from csdp.publisher import Release, Skipped
-from csdp.publisher.tick_times import TickTimes
 
 from publisher.rules import opened, panel, snapshot  # isort: skip
 
@@ -44,36 +43,6 @@ def test_no_tick_is_published_before_the_wall_clock_has_passed_its_end(file: Pat
         batch = publisher.publish(panel(4, first=tick - 2))
         assert [release.tick for release in batch] == [tick - 1, tick]
         assert batch.skipped[-1].reason == "its time is not over by the wall clock"
-
-
-def test_the_newest_tick_that_is_over() -> None:
-    wall = Wall(HOUR)
-    for now, over in ((HOUR, -1), (HOUR + 59.99, -1), (HOUR + 60, 0), (HOUR + 120.5, 1), (HOUR - 1, -2)):
-        wall.at = now
-        assert TickTimes("wall", TickGrid(60, HOUR), wall).newest_ended() == over
-    assert TickTimes("data", TickGrid(60, HOUR), wall).newest_ended() is None
-    assert TickTimes(None, TickGrid(), wall).newest_ended() is None
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [({"times": "moon"}, "'wall', 'data', or None"), ({"times": "wall"}, "without time_step")],
-)
-def test_ticks_of_no_known_kind_are_refused(file: Path, given: dict[str, str], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        opened(file, **given)
-
-
-def test_the_clock_of_a_stream_counts_as_the_publisher_does() -> None:
-    ticking = TickTimes("data", TickGrid(60, 5), Wall(HOUR))
-    ticking.check_clock(Clock(step=60, origin=5, times="data"))
-    for clock, words in (
-        (Clock(step=30, origin=5, times="data"), "step 30 and origin 5 given"),
-        (Clock(step=60, origin=0, times="data"), "step 60 and origin 0 given"),
-        (Clock(step=60, origin=5, times="wall"), "times 'wall' given"),
-    ):
-        with pytest.raises(InputError, match=words):
-            ticking.check_clock(clock)
 
 
 def test_timestamps_beyond_the_wall_clock_need_a_word_of_what_they_are(file: Path) -> None:
@@ -150,11 +119,3 @@ def test_the_same_times_have_the_same_ticks(file: Path) -> None:
         pytest.raises(InputError, match="same times must have the same ticks"),
     ):
         publisher.publish(_timed(3600))
-
-
-def test_a_dataset_that_was_begun_without_a_step_goes_on(file: Path) -> None:
-    hours = _timed(3600)
-    with opened(file, budget=None) as publisher:
-        publisher.observe(snapshot(0), time=int(hours.ticks[0]) - 2)
-        publisher.push(snapshot(0), time=int(hours.ticks[0]) - 1)
-        assert len(publisher.publish(hours)) == 39
