@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from csdp.errors import LedgerConflictError, LedgerError
+from csdp.errors import LedgerError
 from csdp.ledger import Ledger
 from csdp.ledger.records import GENESIS, entry_hash
 from csdp.ledger.store import VERSION
@@ -50,34 +50,6 @@ def test_the_program_in_the_documentation_checks_an_export(ledger: Ledger) -> No
             [sys.executable, "-c", program], input="\n".join(text), text=True, capture_output=True, check=False
         )
         assert done.returncode == code, done.stderr
-
-
-def test_entries_can_be_read_from_the_middle(ledger: Ledger) -> None:
-    register(ledger)
-    ask(ledger, range(5))
-    assert [entry.seq for entry in ledger.entries("ward-7", after=3)] == [4, 5, 6]
-    assert [entry.kind for entry in ledger.entries("ward-7")] == ["open", *["reserve"] * 5]
-    for read in (ledger.entries, ledger.published, ledger.export):
-        with pytest.raises(LedgerConflictError, match="recorded: ward-7"):
-            list(read("nowhere"))
-    for find in (ledger.dataset, ledger.summary, ledger.history, ledger.verify):
-        with pytest.raises(LedgerConflictError, match="recorded: ward-7"):
-            find("nowhere")
-
-
-def test_a_summary_counts_what_is_new(open_ledger: OpenLedger) -> None:
-    ledger, other = open_ledger(), open_ledger()
-    register(ledger)
-    counts = []
-    for first in (1, 11, 21):
-        for tick in (first, first + 1):
-            ledger.commit(reserve_one(ledger, tick), {"value": tick})
-        reserve_one(other, first + 2)
-        ask(ledger, [first + 3], limit=0)
-        summary = ledger.summary("ward-7")
-        assert summary == ledger.summary("ward-7") == open_ledger().summary("ward-7")
-        counts.append((summary.reserved, summary.committed, summary.lost, summary.refused, summary.newest_tick))
-    assert counts == [(3, 2, 1, 1, 3), (6, 4, 2, 2, 13), (9, 6, 3, 3, 23)]
 
 
 def test_outputs_can_be_asked_for_by_tick(ledger: Ledger) -> None:

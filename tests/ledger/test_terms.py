@@ -41,11 +41,6 @@ def test_register_records_a_dataset_and_finds_it_again(open_ledger: OpenLedger) 
     assert open_ledger().dataset("ward-7") == first
 
 
-def test_register_takes_equal_numbers_and_sequences_as_equal(ledger: Ledger) -> None:
-    first = register(ledger, limits=PrivacyLimits(budget=1), further={"ages": (1, 2)})
-    assert register(ledger, limits=PrivacyLimits(budget=1.0), further={"ages": [1, 2]}) == first
-
-
 @pytest.mark.parametrize(
     ("other", "word"),
     [
@@ -64,11 +59,6 @@ def test_register_refuses_other_terms_and_says_how_to_change_them(
     with pytest.raises(LedgerConflictError, match=rf"{word} .*change_plan"):
         register(ledger, **other)
     assert ledger.dataset("ward-7") == before
-
-
-def test_register_does_not_compare_the_wording_of_the_guarantee(ledger: Ledger) -> None:
-    register(ledger)
-    assert register(ledger, guarantee={"worded": "anew"}).terms.guarantee == TERMS.guarantee
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201, "line\nbreak", "nul\0", 7])
@@ -122,14 +112,6 @@ def test_a_change_is_recorded_and_carries_the_state_over(open_ledger: OpenLedger
         register(ledger)
     assert ledger.verify() == []
     assert ledger.summary("ward-7").changes == 1
-
-
-def test_the_same_change_twice_is_one_change(ledger: Ledger) -> None:
-    register(ledger)
-    other = replace(TERMS, plan_digest="q" * 64)
-    for _ in range(2):
-        ledger.change_plan("ward-7", replace(other, from_tick=8, rule="count kept"), keep)
-    assert len(ledger.history("ward-7")) == 2
 
 
 def test_a_change_cannot_reach_back_and_can_be_refused(ledger: Ledger) -> None:
