@@ -20,7 +20,6 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--describe", action="store_true", help="say what the first history is, too")
     parser.add_argument("--without", action="append", default=[], help="leave out histories that have this tag")
-    parser.add_argument("--whole", action="store_true", help="show findings as they are, without making them smaller")
     given = parser.parse_args()
     if given.describe:
         print(describe(random_case(given.seed)))
@@ -30,7 +29,7 @@ def main() -> int:
     took = time.monotonic() - begun
     print("\n".join(coverage.lines()))
     print(f"\n{took:.0f} s on {jobs} processes: {coverage.histories / max(took, 1e-9):.2f} histories a second")
-    for line in reported(coverage, smaller=not given.whole):
+    for line in reported(coverage):
         print(line)
     print(f"{len({finding.seed for finding in coverage.findings})} histories with a number below the truth")
     return 1 if coverage.findings else 0

@@ -1,4 +1,4 @@
-"""Many histories, what they covered, and the smallest description of each that found something."""
+"""Many histories, what they covered, and a description of each that found something."""
 
 from __future__ import annotations
 
@@ -202,41 +202,6 @@ def _timed(seeds: range, seconds: float, without: frozenset[str]) -> Coverage:
     return run_seeds(seeds, until=time.monotonic() + seconds, without=without)
 
 
-# ---- smaller ---------------------------------------------------------------------------------------------------------
-
-
-def shrink(case: Case, what: str, *, tries: int = 60) -> Case:
-    """Leave out steps, limits and family members as long as the same number stays below the truth."""
-    with tempfile.TemporaryDirectory() as folder:
-        count = 0
-
-        def still(smaller: Case) -> bool:
-            nonlocal count
-            count += 1
-            if count > tries or not smaller.steps:
-                return False
-            outcome = run_case(smaller, Path(folder) / f"{count}.db", report=what.startswith("report"))
-            return any(finding.what == what for finding in outcome.findings)
-
-        for limit in [name for name, value in case.limits.items() if value is not None]:
-            without = replace(case, limits={**case.limits, limit: None})
-            case = without if still(without) else case
-        for step in reversed(case.steps):
-            without = replace(case, steps=tuple(one for one in case.steps if one is not step))
-            case = without if still(without) else case
-        for place, plan in enumerate(case.plans):
-            for simpler in (
-                replace(plan, models=plan.models[:1]),
-                replace(plan, levels=()),
-                replace(plan, stale_limit=0),
-            ):
-                if simpler == case.plans[place]:
-                    continue
-                plans = (*case.plans[:place], simpler, *case.plans[place + 1 :])
-                case = replace(case, plans=plans) if still(replace(case, plans=plans)) else case
-    return case
-
-
 def describe(case: Case) -> str:
     """A case in a few lines."""
     lines = [f"  {plan}" for plan in case.plans]
@@ -249,8 +214,8 @@ def describe(case: Case) -> str:
     return "\n".join([*lines, f"  steps: {steps}", f"  limits: {limits}; alone {case.alone}, state {case.state}"])
 
 
-def reported(coverage: Coverage, *, smaller: bool = True) -> Iterator[str]:
-    """What was found, a few of each kind, each with a history that is as small as it could be made."""
+def reported(coverage: Coverage) -> Iterator[str]:
+    """What was found: a few of each kind, and a history for each."""
     kinds: dict[str, list[Finding]] = {}
     for finding in coverage.findings:
         kinds.setdefault(finding.what, []).append(finding)
@@ -259,5 +224,4 @@ def reported(coverage: Coverage, *, smaller: bool = True) -> Iterator[str]:
         yield f"{what}: {len(seeds)} histories, seeds {seeds[:12]}"
         for finding in sorted(found, key=lambda f: f.certified / f.true if f.true else 0.0)[:SHOWN]:
             yield f"  {finding}"
-        if smaller:
-            yield describe(shrink(random_case(found[0].seed), what))
+        yield describe(random_case(found[0].seed))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from attacks.campaign import describe, reported, run_case, run_seeds, shrink, tags_of
+from attacks.campaign import reported, run_case, run_seeds
 from attacks.cases import MORE_CLOCKS, OTHER_MODELS, Ask, Case, PlanSpec, Step, random_case
 from attacks.history import Outcome
 from attacks.models import Spec
@@ -180,18 +180,6 @@ def test_a_wrong_rule_that_few_histories_find_is_found_by_one_made_for_it(
     assert not before.findings
     plant(monkeypatch)
     assert run(made()).findings
-
-
-def test_what_is_found_is_made_smaller(run: Callable[[Case], Outcome], monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, seed = next((plant, seed) for plant, seed in PLANTS.items() if plant.__name__ == "fits_are_free")
-    plant(monkeypatch)
-    case = random_case(seed)
-    what = run(case).findings[0].what
-    smaller = shrink(case, what)
-    assert len(smaller.steps) < len(case.steps)
-    assert what in {finding.what for finding in run(smaller).findings}
-    assert "private fit" in tags_of(smaller)
-    assert "steps:" in describe(smaller)
 
 
 def test_the_command_says_what_it_covered() -> None:

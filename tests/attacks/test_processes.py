@@ -8,8 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from attacks.cases import OTHER_MODELS, random_case
-from attacks.models import FIRST, LAST, Spec, other_spec, random_spec, worlds_of
+from attacks.models import FIRST, LAST, Spec, worlds_of
 from attacks.processes import Limits, ahead, back, backward_world, coupled_laws, periodic_world, product_kernel
 from oracle import Array, Output, World, digits_of, joint_kernel, stationary, told_by_paths
 from reference_values import binary, pair
@@ -155,14 +154,3 @@ def test_a_model_stands_for_every_phase_and_for_some_paths_and_members() -> None
     assert all(world.law_at(FIRST).min() > 0 for world in members)
     assert any(not np.allclose(world.into(3), world.into(4)) for world in members[1:])
     assert LAST > 40
-
-
-def test_other_models_are_drawn_from_a_seed_on() -> None:
-    rng = np.random.default_rng(1)
-    drawn = [other_spec(rng, random_spec(rng, 2, 2)) for _ in range(60)]
-    assert {one.how for one in drawn} == {"", "clock", "hidden"}
-    assert {one.direction for one in drawn} == {"forward", "backward"}
-    assert any(one.margin is not None for one in drawn)
-    case = random_case(OTHER_MODELS + 5)
-    assert repr(case) == repr(random_case(OTHER_MODELS + 5))
-    assert all(plan.models[0].direction == "forward" for seed in range(20) for plan in random_case(seed).plans)
