@@ -129,14 +129,3 @@ def test_wrong_snapshots(wrong):
 def test_wrong_settings(settings):
     with pytest.raises(InputError, match=next(iter(settings))):
         watch(PAIR, **settings)
-
-
-def test_wrong_calls():
-    with pytest.raises(InputError, match="false_alarm"):
-        csdp.drift(PAIR, np.zeros((9, 2), int), false_alarm=0, public=True)
-    with pytest.raises(InputError, match="expected"):
-        csdp.drift("chain", np.zeros((9, 2), int), public=True)
-    with pytest.raises(InputError, match="expected"):
-        csdp.fitting.drift.DriftCheck("chain", public=True)
-    with pytest.raises(InputError, match="3 sequences x1, x2, x3 given; the chain has 2"):
-        csdp.drift(PAIR, np.zeros((9, 3), int), public=True)

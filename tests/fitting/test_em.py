@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,23 +86,6 @@ def test_agrees_with_a_general_optimiser():
     np.testing.assert_allclose(law, mixed(best.x), atol=5e-3)
 
 
-def test_every_start_leads_to_the_same_kernel():
-    """The objective is concave in coupling times transitions: there is one maximum."""
-    sample = read_sample(random_chain(7, 3, 3).simulate(800, seed=6), states=3)
-    hard, found = Effort(50_000, 1e-12), []
-    for seed in (None, 1, 2):
-        start = None
-        if seed is not None:
-            random = np.random.default_rng(seed)
-            share, moves = random.dirichlet(np.ones(3)), random.dirichlet(np.ones(3), (3, 3))
-            start = replace(found[0], share=share, moves=moves)
-        found.append(fit_target(sample, complete_graph(3), 0, effort=hard, start=start))
-    laws = [fit.share[:, None, None] * fit.moves for fit in found]
-    for cells in itertools.product(range(3), repeat=3):
-        rows = [sum(law[k, a] for k, a in enumerate(cells)) for law in laws]
-        np.testing.assert_allclose(rows[1:], [rows[0]] * 2, atol=2e-4)
-
-
 def test_the_kernel_error_falls_with_n():
     """Mean over chains of s = 3, m = 2: it falls like the root of n."""
     errors = []
@@ -128,18 +109,6 @@ def test_no_probability_is_zero(method):
         assert any("x1" in note and "every state" in note for note in chain.fitted.warnings)
 
 
-def test_not_settling_is_told(monkeypatch):
-    from csdp.fitting import em
-
-    monkeypatch.setattr(em, "Effort", lambda: Effort(3, 1e-8))
-    states = random_chain(8, 3, 3).simulate(500, seed=8)
-    with pytest.warns(CsdpWarning, match="did not settle in 3 iterations"):
-        record = public(states, states=3).fitted
-    assert not record.converged
-    assert record.iterations == 3
-    assert never_falls(record)
-
-
 @pytest.mark.parametrize("kind", ["periodic", "reducible", "deterministic follower"])
 def test_awkward_chains(kind):
     if kind == "periodic":
@@ -157,42 +126,3 @@ def test_awkward_chains(kind):
         law = chain.kernel().reshape(2, 2, 2, 2).sum(axis=2)  # (x1, x2) -> next x2
         assert law[0, :, 0].min() > 0.98
         assert law[1, :, 1].min() > 0.98
-
-
-def test_missing_readings_are_left_out_and_do_not_bias():
-    true = random_chain(10, 3, 2)
-    states = long_run(true, 30_000, 10)
-    states[np.random.default_rng(1).random(states.shape) < 0.1] = -1
-    assert kernel_error(public(states, states=2), true) < 0.02
-
-
-def test_an_interrupt_stops_the_fit():
-    def stop(what, done, total):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        public(random_chain(11, 40, 2).simulate(200, seed=1), states=2, progress=stop)
-
-
-def test_progress_is_told():
-    seen = []
-    csdp.fit(
-        random_chain(12, 12, 2).simulate(300, seed=1),
-        states=2,
-        public=True,
-        ensemble=2,
-        progress=lambda *a: seen.append(a),
-    )
-    assert {what for what, _, _ in seen} == {"choosing neighbours", "fitting", "ensemble"}
-    assert seen[-1] == ("ensemble", 2, 2)
-
-
-def test_a_bar_appears_on_a_terminal_only(capsys, monkeypatch):
-    from csdp.fitting import progress
-
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
-    states = random_chain(13, 3, 2).simulate(200, seed=1)
-    public(states, states=2)
-    assert capsys.readouterr().err == ""
-    public(states, states=2, progress=True)
-    assert capsys.readouterr().out == ""

@@ -75,16 +75,6 @@ def test_the_statistic_is_kruskal_and_wallis():
     assert told == pytest.approx(stats.chi2.sf(statistic, 2), rel=0.02)
 
 
-def test_ranks_of_equal_missing_and_single_readings():
-    nan = float("nan")
-    readings = np.array([2.0, 2.0, 5.0, nan, 1.0, 7.0, 7.0])
-    states = np.array([0, 0, 0, 0, -1, 1, 1])
-    scores = inside_scores(readings, states)
-    assert scores[[3, 4, 5, 6]].tolist() == [0, 0, 0, 0]
-    assert scores[:3] == pytest.approx(np.array([-0.5, -0.5, 1.0]) / np.sqrt(0.5))
-    assert not inside_scores(np.full(3, nan), np.zeros(3, int)).any()
-
-
 def test_what_a_public_clock_does_to_readings_is_no_alarm_given_the_clock():
     """By night readings are lower and states more often 0: without the clock the one tells of the other."""
     random = np.random.default_rng(10)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.fitting.em import draw_blocks
 from fitting.systems import random_chain
 
 METHODS = ["em", "joint"]
@@ -43,29 +42,3 @@ def test_the_spread_is_about_the_error(method):
     assert min(ratios) > 0.4
     assert max(ratios) < 2.5
     assert spreads[1] < spreads[0] / 2
-
-
-def test_blocks_draw_as_many_transitions():
-    for steps in (1, 2, 10, 1000):
-        often = draw_blocks(steps, np.random.default_rng(steps))
-        assert often.sum() == steps
-        assert often.size == steps
-    long = draw_blocks(100_000, np.random.default_rng(0))
-    assert (long > 0).mean() == pytest.approx(1 - np.exp(-1), abs=0.02)
-    neighbours = np.corrcoef(long[:-1], long[1:])[0, 1]
-    assert neighbours > 0.95  # blocks, not single transitions
-
-
-def test_none_is_none():
-    chain = csdp.fit(random_chain(2, 2, 2).simulate(100, seed=1), public=True, ensemble=0)
-    assert chain.family is None
-    assert chain.fitted.ensemble_method is None
-
-
-def test_the_family_is_what_leakage_takes():
-    """The largest over the members is at least that of the point estimate."""
-    chain, _ = members(random_chain(4, 2, 2).simulate(500, seed=4), "em")
-    largest = csdp.leakage(chain.family, csdp.Mean(), ages=1, epsilon_c=1.0).epsilon
-    alone = csdp.leakage(chain.without_family(), csdp.Mean(), ages=1, epsilon_c=1.0).epsilon
-    each = [csdp.leakage(member, csdp.Mean(), ages=1, epsilon_c=1.0).epsilon for member in chain.family]
-    assert largest == max(each) > alone

@@ -9,7 +9,6 @@ import pytest
 
 from csdp import CoupledChain, EnvironmentChain
 from csdp.fitting import environment as em
-from csdp.fitting import prediction
 from csdp.fitting.em import Effort
 from csdp.fitting.graph import complete_graph, graph_of_pairs, join_graphs
 from csdp.fitting.prediction import chain_scores, mix_members
@@ -67,47 +66,6 @@ def test_forward_and_backward_pass_agree_with_enumeration(seed, s, m, count, ske
         assert switches[e, f] == pytest.approx(expected, abs=1e-12)
 
 
-def test_the_score_of_a_coupled_chain_is_its_likelihood():
-    chain = random_chain(5, 3, 3)
-    states = gappy(chain.simulate(80, seed=5), 5)
-    assert chain_scores(chain, read_sample(states, states=3)).sum() == pytest.approx(
-        plain_log_likelihood(chain, states), abs=1e-9
-    )
-
-
-def test_backward_members_are_scored_on_reversed_readings():
-    members = [replace_direction(random_chain(6 + e, 2, 2)) for e in range(2)]
-    cycle, states = (0, 0, 1), members[0].simulate(30, seed=6)
-    chain = EnvironmentChain(members, cycle=cycle)
-    labels = np.array([cycle[t % 3] for t in range(30)])
-    total = 0.0
-    for t in range(1, 30):  # the snapshot before tick t, given that of t, under the environment of t
-        total += plain_log_likelihood(members[labels[t]], np.array([states[t], states[t - 1]]))
-    assert chain_scores(chain, read_sample(states, states=2), labels=labels).sum() == pytest.approx(total, abs=1e-10)
-
-
-def replace_direction(chain: CoupledChain) -> CoupledChain:
-    return CoupledChain(chain.coupling, chain.transitions.reshape(chain.sequences, chain.sequences, 2, 2),
-                        direction="backward")  # fmt: skip
-
-
-def test_assigned_transitions_are_those_of_plain_loops():
-    chain = hidden_chain(7, 3, 2, 2)
-    states = gappy(chain.simulate(40, seed=7), 7)
-    sample, graph = read_sample(states, states=2), complete_graph(3)
-    mix = mix_members(chain.environments, graph)
-    weights = np.random.default_rng(7).dirichlet([1.0, 1.0], 39)
-    plain = np.zeros(mix.shape)
-    for t, j in itertools.product(range(39), range(3)):
-        if (states[t] < 0).any() or states[t + 1, j] < 0:
-            continue
-        for e in range(2):
-            parts = np.array([mix[3 * j + k, states[t, k], states[t + 1, j], e] for k in range(3)])
-            for k in range(3):
-                plain[3 * j + k, states[t, k], states[t + 1, j], e] += weights[t, e] * parts[k] / parts.sum()
-    assert em.assign_transitions(sample, graph, mix, weights) == pytest.approx(plain, abs=1e-12)
-
-
 @pytest.mark.parametrize("hidden", [True, False])
 def test_no_iteration_lowers_the_objective(hidden):
     chain = hidden_chain(8, 3, 3, 3, skew=0.3)
@@ -125,18 +83,6 @@ def test_no_iteration_lowers_the_objective(hidden):
         # A few more iterations from the same readings go on where the others stopped.
         more = em.climb(sample, again, common[..., None], iterations=3, tolerance=0.0)
         assert more.path[0] >= fitted.path[-1] - 1e-9
-
-
-def test_threads_change_nothing(monkeypatch):
-    chain = hidden_chain(11, 6, 2, 2)
-    sample, graph = read_sample(chain.simulate(50, seed=11), states=2), join_graphs(chain.environments)
-    mix = mix_members(chain.environments, graph)
-    weights = np.full((49, 2), 0.5)
-    alone = em.step_scores(sample, graph, mix), em.assign_transitions(sample, graph, mix, weights)
-    monkeypatch.setattr(prediction, "_THREADED", 0)
-    both = em.step_scores(sample, graph, mix), em.assign_transitions(sample, graph, mix, weights)
-    for one, other in zip(alone, both, strict=True):
-        assert other == pytest.approx(one, abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -12,7 +12,6 @@ from csdp.fitting.limits import _SupportFunction, confidence_limits, first_part
 from csdp.fitting.sample import read_sample
 
 from bounds.test_influence import ring  # isort: skip
-from fitting.systems import random_chain  # isort: skip
 from accountant.systems import follow
 
 
@@ -151,19 +150,3 @@ def test_the_graph_is_chosen_on_readings_that_the_limits_do_not_use():
     again = csdp.fit(changed, public=True, direction="backward", neighbours=2)
     np.testing.assert_array_equal(again.family.edge_sources, chain.family.edge_sources)
     assert again.family != chain.family
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"direction": "forward"},
-        {"direction": "backward", "states": 2, "epsilon": 1.0, "public": False},
-        {"direction": "backward", "neighbours": 0},
-    ],
-)
-def test_other_fits_keep_the_ensemble(settings):
-    states = random_chain(2, 6, 2).simulate(300, seed=1)
-    chain = csdp.fit(states, **{"public": True, "ensemble": 2, **settings})
-    assert isinstance(chain.family, csdp.Family)
-    assert len(chain.family) == 3
-    assert chain.fitted.confidence is None

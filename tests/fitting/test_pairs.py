@@ -13,7 +13,6 @@ from csdp.fitting.graph import (
     mutual_information,
     pair_counts,
     read_neighbours,
-    screen_neighbours,
 )
 from csdp.fitting.sample import read_sample
 from fitting.systems import plain_pair_counts, random_chain
@@ -46,42 +45,10 @@ def test_information_is_that_of_scikit_learn():
             assert found[j, k] == pytest.approx(mutual_info_score(states[:-1, k], states[1:, j]), abs=1e-12)
 
 
-def test_screening_keeps_the_strongest():
-    states = ring(30, 4000, 1)
-    sample = read_sample(states, states=2)
-    graph = screen_neighbours(sample, 2, lambda *_: None)
-    scores = mutual_information(pair_counts(sample, complete_graph(30))).reshape(30, 30)
-    for j in range(30):
-        others = sorted((k for k in range(30) if k != j), key=lambda k: -scores[j, k])[:2]
-        assert set(graph.of(j).tolist()) == {j, *others}
-        assert (j - 1) % 30 in graph.of(j)
-
-
-def test_the_default_degree():
-    few = csdp.fit(ring(8, 200, 3), public=True, ensemble=0)
-    assert (few.edges, few.fitted.screened, few.fitted.neighbours) == (64, False, 7)
-    many = csdp.fit(ring(12, 400, 3), public=True, ensemble=0)
-    assert (many.edges, many.fitted.screened, many.fitted.neighbours) == (12 * 9, True, 8)
-    alone = csdp.fit(ring(12, 200, 3), public=True, ensemble=0, neighbours=0)
-    assert len(alone.components()) == 12
-
-
-def test_pairs_known_beforehand():
-    chain = csdp.fit(ring(5, 300, 4), public=True, ensemble=0, neighbours=np.array([[1, 0], [2, 1]]))
-    edges = set(zip(chain.edge_targets.tolist(), chain.edge_sources.tolist(), strict=True))
-    assert edges == {(0, 0), (1, 0), (1, 1), (2, 1), (2, 2), (3, 3), (4, 4)}
-    assert not chain.fitted.screened
-
-
 @pytest.mark.parametrize("wrong", [-1, 1.5, "some", True, [[0, 9]], [[0, -1]], [0, 1]])
 def test_wrong_neighbours_are_refused(wrong):
     with pytest.raises(InputError, match="neighbours"):
         read_neighbours(wrong, 5)
-
-
-def test_all_of_too_many_is_refused():
-    with pytest.raises(InputError, match="Give a number"):
-        complete_graph(3000)
 
 
 @pytest.mark.parametrize("s", [400, pytest.param(10_000, marks=pytest.mark.slow)])

@@ -13,7 +13,7 @@ from csdp.fitting import private
 from csdp.fitting.graph import Graph, complete_graph, graph_of_pairs, pair_counts
 from csdp.fitting.sample import read_sample
 from csdp.noise import variance
-from fitting.systems import kernel_error, long_run, random_chain
+from fitting.systems import random_chain
 
 
 def test_private_data_warns_unless_public_or_paid_for():
@@ -109,46 +109,6 @@ def test_the_noise_has_the_stated_law():
     right, wrong = private.add_count_noise(counts, scale).var(), private.add_count_noise(counts, scale * 13 / 10).var()
     assert abs(right / variance(scale) - 1) < 0.06
     assert abs(wrong / variance(scale) - 1) > 0.06
-
-
-def test_pair_counts_alone_find_the_kernel():
-    """The method of moments is consistent: the error falls like the root of n, close to that of EM."""
-    errors = []
-    for n in (500, 5000, 50_000):
-        each = []
-        for seed in range(3):
-            true = random_chain(seed, 3, 2)
-            fitted = csdp.fit(long_run(true, n, seed), states=2, epsilon=1e6, ensemble=0)
-            each.append(kernel_error(fitted, true))
-        errors.append(float(np.mean(each)))
-    assert errors[0] < 0.12
-    assert errors[1] < 0.04
-    assert errors[2] < 0.015
-
-
-def test_a_private_fit_nears_the_truth_with_epsilon_and_n():
-    """Noise of scale 12 / epsilon on counts in the thousands: fixed chain, three draws of noise each."""
-    true = random_chain(3, 3, 2)
-    states = long_run(true, 40_000, 3)
-
-    def error(epsilon):
-        return np.mean([kernel_error(csdp.fit(states, states=2, epsilon=epsilon, ensemble=0), true) for _ in range(3)])
-
-    assert error(5.0) < 0.03
-    assert error(0.001) > 0.1  # scale 12,000: the chain is noise
-    drowned = csdp.fit(states, states=2, epsilon=0.001, ensemble=0)
-    assert any("mostly noise" in note for note in drowned.fitted.warnings)
-
-
-def test_a_private_family_covers_noise_too():
-    """Members differ more where there is more noise."""
-    states = random_chain(4, 2, 2).simulate(5000, seed=4)
-
-    def spread(epsilon):
-        chain = csdp.fit(states, states=2, epsilon=epsilon, ensemble=8)
-        return np.std([member.kernel() for member in chain.family.members[1:]], axis=0).mean()
-
-    assert spread(0.1) > 2 * spread(10.0)
 
 
 @pytest.mark.parametrize("wrong", [0, float("nan"), "1"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -88,13 +86,6 @@ def test_a_change_in_the_middle_is_found():
     assert "one sequence" in found.verdict
 
 
-def test_impossible_data_is_said_to_be_so():
-    still = csdp.CoupledChain(np.eye(2), np.eye(2))
-    found = quality(still, np.random.default_rng(0).integers(0, 2, (200, 2)))
-    assert not found.explains
-    assert "impossible" in found.verdict
-
-
 def test_scores_are_those_of_the_definition():
     states = random_chain(5, 3, 2).simulate(900, seed=5).astype(int)
     chain = fitted(states[:600], states=2)
@@ -110,20 +101,6 @@ def test_a_refit_does_not_see_what_is_held_out():
     found = quality(fitted(states, states=2), states)
     again = fitted(states[:700], states=2)
     assert found.chain == pytest.approx(plain_log_likelihood(again, states[699:]) / (3 * 300), rel=1e-6)
-
-
-def test_gaps_are_left_out():
-    states = random_chain(7, 3, 2).simulate(1500, seed=7).astype(int)
-    states[np.random.default_rng(0).random(states.shape) < 0.1] = -1
-    for method in ("em", "joint"):
-        found = quality(fitted(states, states=2, method=method), states)
-        assert np.isfinite([found.chain, found.independent, found.gain]).all()
-
-
-def test_as_data():
-    states = random_chain(8, 2, 2).simulate(300, seed=8)
-    found = quality(fitted(states, states=2), states)
-    assert json.loads(json.dumps(found.to_dict()))["verdict"] == found.verdict
 
 
 def test_it_tells_about_the_data():

@@ -89,20 +89,6 @@ def test_a_wrong_environment_chain_is_caught():
     assert "more environments" in found.verdict
 
 
-def test_a_fitted_environment_chain_is_fitted_again():
-    states = environment_chain("hidden").simulate(1500, seed=5)
-    fitted = csdp.fit(states, environment="hidden", environments=2, public=True, ensemble=0, progress=False)
-    found = quality(fitted, states)
-    assert found.refitted
-    assert found.explains
-    clock = environment_chain("clock")
-    panel = csdp.Panel.from_states(clock.simulate(1501, seed=6)[1:], names=["a", "b", "c"], first_tick=1)
-    fitted = csdp.fit(panel, environment="clock", environments=3, public=True, ensemble=0, progress=False)
-    found = quality(fitted, panel)
-    assert found.refitted
-    assert found.explains
-
-
 def test_the_clock_of_a_panel_is_its_ticks():
     chain = environment_chain("clock")
     states = chain.simulate(1502, seed=7)
@@ -143,15 +129,3 @@ def test_drift_of_a_panel_starts_at_its_tick_and_backward_chains_are_not_watched
     assert not any(check.update(row).alarm for row in states[1:])
     with pytest.raises(InputError, match="direction='forward'"):
         csdp.fitting.drift.DriftCheck(environment_chain("hidden", "backward"), public=True)
-
-
-def test_hidden_environments_explain_what_flights_do_together():
-    flights = csdp.datasets.load("flights")
-    past, _ = flights.readings.split(flights.past_ends)
-    panel = flights.discretiser().apply(past)
-    regimes = csdp.fit(
-        panel, environment="hidden", environments=4, neighbours=0, public=True, ensemble=0, progress=False
-    )
-    found = quality(regimes, panel)
-    assert found.together.passed
-    assert found.gain > max(2.5, 5 * found.gain_error)
