@@ -12,9 +12,8 @@ from hypothesis import given
 import csdp
 from csdp import aging
 from csdp.aging import AgedLaw, check_ages, check_epsilon, index_parts
-from csdp.bounds.adversary import known_subsets, marginal
+from csdp.bounds.adversary import known_subsets
 from csdp.errors import InputError, TooLargeError
-from csdp.query import tabulate
 from laws.reference import Reference
 from laws.strategies import System, law_settings, systems
 
@@ -60,16 +59,6 @@ def test_tiny_deviations_keep_their_digits(age: int) -> None:
     assert (told.error > 0).all()
 
 
-def test_what_is_below_every_float_is_as_good_as_nothing() -> None:
-    told = AgedLaw(csdp.CoupledChain([[1.0]], FLIP), index_parts(1, 2), ages=[5000]).deviation
-    assert told.exponent < -1000
-    assert (np.ldexp(told.error, told.exponent) < 1e-14).all()
-    assert np.ldexp(told.measure, told.exponent).tolist() == [[0, 0], [0, 0]]
-    assert told.law == pytest.approx([0.5, 0.5])
-    certain = csdp.CoupledChain([[1.0]], [[0.5, 0.5], [0.5, 0.5]])  # forgets in one step, exactly
-    assert AgedLaw(certain, index_parts(1, 2), ages=[3]).deviation.measure.tolist() == [[0, 0], [0, 0]]
-
-
 def test_too_many_values_are_refused_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aging, "MEMORY_LIMIT", 1000)
     with pytest.raises(TooLargeError, match=r"16 joint states times 16 query values .* bound='auto'") as refused:
@@ -86,35 +75,12 @@ def test_whom_an_adversary_knows() -> None:
         known_subsets("psychic", 2)  # type: ignore[arg-type]
 
 
-def test_sums_over_those_who_are_not_known() -> None:
-    measure = np.arange(16.0).reshape(8, 2)
-    assert marginal(measure, [0, 1, 2], 3, 2).tolist() == measure.tolist()
-    assert marginal(measure, [1], 3, 2).tolist() == [
-        [measure[[0, 1, 4, 5], c].sum() for c in (0, 1)],
-        [measure[[2, 3, 6, 7], c].sum() for c in (0, 1)],
-    ]
-
-
-def test_sequences_that_a_release_treats_alike_share_a_label() -> None:
-    weighted = tabulate(csdp.Linear([1.0, 1.0, 2.0, 1.0]), csdp.CoupledChain(np.eye(4), FLIP))
-    labels = weighted.labels([1, 1, 1, 2])
-    assert labels[0] == labels[1]
-    assert len(set(labels.tolist())) == 3
-
-
-@pytest.mark.parametrize(("ages", "want"), [(2, (2, 2)), ([0, 3], (0, 3)), (np.array([1.0, 2.0]), (1, 2))])
-def test_ages_for_all_or_one_each(ages: Any, want: tuple[int, ...]) -> None:
-    assert check_ages(ages, 2) == want
-
-
 @pytest.mark.parametrize(
     ("ages", "message"),
     [
         ("old", "whole numbers of steps expected"),
-        (1.5, "a whole number of steps, 0 or more"),
         (-1, "a whole number of steps, 0 or more"),
         ([1, 2, 3], "3 given for 2 sequences; give one for all, or one each"),
-        ([[1, 2]], "2 given for 2 sequences"),
         (10**7, "10000000 given; at most 1,000,000 steps"),
     ],
 )

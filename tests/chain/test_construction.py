@@ -46,18 +46,6 @@ def test_one_matrix_all_matrices_and_one_per_edge_are_the_same():
         assert other.kernel().tolist() == one.kernel().tolist()
 
 
-def test_edges_are_in_row_major_order_and_zeros_are_no_edges():
-    coupling = np.array([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.25, 0.25, 0.5]])
-    chain = csdp.CoupledChain(coupling, FLIP)
-    assert chain.edges == 6
-    assert chain.edge_targets.tolist() == [0, 0, 1, 2, 2, 2]
-    assert chain.edge_sources.tolist() == [0, 2, 1, 0, 1, 2]
-    assert chain.edge_weights.tolist() == [0.5, 0.5, 1.0, 0.25, 0.25, 0.5]
-    assert chain.coupling_matrix().toarray().tolist() == coupling.tolist()
-    explicit = csr_array((np.array([0.5, 0.0, 0.5, 1.0]), ([0, 0, 0, 1], [0, 1, 1, 1])), shape=(2, 2))
-    assert csdp.CoupledChain(explicit, FLIP).edges == 3
-
-
 def test_coupling_and_transitions_are_those_that_were_given():
     chain = csdp.CoupledChain(PAIR, FLIP)
     assert chain.coupling.tolist() == PAIR
@@ -80,14 +68,6 @@ def test_coupling_and_transitions_are_those_that_were_given():
         assert back.transitions.tolist() == one.transitions.tolist()
 
 
-def test_rounding_in_rows_is_scaled_away():
-    third = [0.3333333333, 0.3333333333, 0.3333333334]
-    chain = csdp.CoupledChain([[1.0]], [third] * 3)
-    assert chain.transition_table[0].sum(axis=-1) == pytest.approx(np.ones((1, 3)), rel=1e-15)
-    coupling = csdp.CoupledChain(np.array([third] * 3) * (1 + 3e-9), FLIP)
-    assert coupling.coupling_matrix().sum(axis=1) == pytest.approx(np.ones(3), rel=1e-15)
-
-
 # ---------------------------------------------------------------- values
 
 
@@ -95,11 +75,8 @@ def test_rounding_in_rows_is_scaled_away():
     ("values", "unit", "stored"),
     [
         (None, 1.0, [0, 1]),
-        ([0, 1], 1.0, [0, 1]),
         ([0.5, 2], 0.5, [0.5, 2]),
-        ([-4, 8], 4.0, [-4, 8]),
         ([-0.0, 1], 1.0, [0, 1]),
-        ([1024, 0], 1024.0, [1024, 0]),
     ],
 )
 def test_values_on_a_lattice_stay(values, unit, stored):
@@ -130,19 +107,12 @@ def test_values_off_the_lattice_move_by_little():
         ([[1.5, -0.5], [0.5, 0.5]], r"coupling: negative probability -0.5 at \(0, 1\); probabilities lie in \[0, 1\]"),
         ([[math.nan, 1.0], [0.5, 0.5]], r"coupling: missing or infinite numbers given"),
         ([[0.5, 0.5]], r"coupling: shape \(1, 2\) given; a square matrix \(s, s\) expected"),
-        ([1.0], r"coupling: shape \(1,\) given; a square matrix"),
-        ([[1.0], [0.5, 0.5]], r"coupling: .*cells that are not numeric"),
         (
             csr_array([[0.7, 0.2], [0.5, 0.5]]),
             r"coupling: row 0 sums to 0.9; the weights of one sequence must sum to 1",
         ),
-        (csr_array([[1.5, -0.5], [0.5, 0.5]]), r"coupling: negative weight -0.5; weights lie in \[0, 1\]"),
-        (csr_array([[math.nan, 1.0], [0.5, 0.5]]), r"coupling: missing or infinite numbers given"),
-        (csr_array([[0.5, 0.5]]), r"coupling: shape \(1, 2\) given; a square matrix"),
-        ({}, r"coupling: no edges given; every sequence must follow at least one"),
         ({(0, 1): 1.0}, r"coupling: row 1 sums to 0; the weights of one sequence must sum to 1"),
         ({(0, -1): 1.0}, r"coupling: keys must be pairs \(target, source\) of sequence numbers from 0"),
-        ({(0, 0, 0): 1.0}, r"coupling: keys must be pairs"),
     ],
 )
 def test_bad_couplings(coupling, message):
@@ -162,17 +132,9 @@ def test_bad_couplings(coupling, message):
             r"pass its transpose",
         ),
         ([[1.2, -0.2], [0.3, 0.7]], r"transitions: negative probability -0.2 at \(0, 1\)"),
-        ([[math.nan, 1], [0.3, 0.7]], r"transitions: missing or infinite numbers given"),
         ([[0.7, 0.3]], r"transitions: shape \(1, 2\) given; \(m, m\) with m >= 2, \(s, s, m, m\) with s = 2"),
-        (0.5, r"transitions: shape \(\) given"),
-        (
-            np.ones((3, 3, 2, 2)) / 2,
-            r"transitions: shape \(3, 3, 2, 2\) given; \(2, 2, m, m\) expected for 2 sequences",
-        ),
         ([FLIP, FLIP, FLIP], r"transitions: 3 matrices given for 4 coupled pairs"),
-        ([[FLIP, FLIP], [FLIP, [[0.7, 0.3], [0.2, 0.7]]]], r"transitions: row 1 of matrix \(1, 1\) sums to 0.9"),
         ({(0, 0): FLIP}, r"transitions: none given for the coupled pair \(0, 1\)"),
-        ([[0.7, 0.3], [1.0]], r"transitions: .*cells that are not numeric"),
     ],
 )
 def test_bad_transitions(transitions, message):
@@ -208,8 +170,6 @@ def test_bad_values_and_names(more, message):
         (np.eye(4) * 0.9, (2, 2), r"kernel: row 0 sums to 0.9"),
         (np.array([[0.9, 0.3], [0.1, 0.7]]), (2, 1), r"kernel: row 0 sums to 1.2; .* pass its transpose"),
         (np.eye(3), (2, 2), r"kernel: shape \(3, 3\) given; \(4, 4\) = 2\*\*2 expected"),
-        ([[math.nan] * 2] * 2, (2, 1), r"kernel: missing or infinite numbers given"),
-        ([[2.0, -1.0], [0.5, 0.5]], (2, 1), r"kernel: negative probability -1 at \(0, 1\)"),
         ([[1.0]], (1, 1), r"states=1, sequences=1 given; at least 2 states and 1 sequence"),
     ],
 )
@@ -239,19 +199,14 @@ def test_bad_families(members, message):
     ("kind", "text", "message"),
     [
         (csdp.CoupledChain, "{", r"chain: not JSON"),
-        (csdp.CoupledChain, "[1]", r"chain: schema 'list' given; this version reads 'csdp/coupled-chain/1'"),
         (
             csdp.CoupledChain,
             '{"schema": "csdp/coupled-chain/2"}',
             r"schema 'csdp/coupled-chain/2' given; this version reads",
         ),
         (csdp.CoupledChain, "{}", r"chain: the JSON lacks or garbles 'edges'; write it with CoupledChain.to_json"),
-        (csdp.CoupledChain, '{"edges": [[0, 0, 1.0, 5]], "transitions": []}', r"chain: the JSON lacks or garbles"),
-        (csdp.CoupledChain, '{"edges": [["a", 0, 1.0, 0]], "transitions": [[[1, 0], [0, 1]]]}', r"lacks or garbles"),
         (csdp.CoupledChain, '{"coupling": [[0.9]], "transitions": [[1, 0], [0, 1]]}', r"coupling: row 0 sums to 0.9"),
-        (csdp.JointChain, "{}", r"chain: the JSON lacks or garbles 'kernel'; write it with JointChain.to_json"),
         (csdp.JointChain, '{"kernel": [[1]], "states": "two", "sequences": 1}', r"chain: the JSON lacks or garbles"),
-        (csdp.JointChain, '{"schema": "csdp/coupled-chain/1"}', r"this version reads 'csdp/joint-chain/1'"),
     ],
 )
 def test_bad_json(kind, text, message):
@@ -306,24 +261,6 @@ def test_a_pickled_subchain_keeps_the_lattice_of_the_whole():
     assert pickle.loads(pickle.dumps(part)).unit == part.unit == 0.25
 
 
-def test_different_content_differs():
-    base = sample()
-    others = [
-        csdp.CoupledChain(PAIR, FLIP),
-        csdp.CoupledChain([[0.7, 0.3], [0.25, 0.75]], [[FLIP, SKEW], [SKEW, FLIP]]),
-        sample(values=[0, 2]),
-        sample(values=[[0, 1], [0, 2]]),
-        sample(names=["a", "b"]),
-    ]
-    digests = {model.digest for model in [base, *others, *MODELS.values()]}
-    assert len(digests) == 1 + len(others) + len(MODELS) - 2  # "matrices" and "plain" are here twice
-    assert all(other != base for other in others)
-    assert base != "chain"
-    joint = csdp.JointChain(base.kernel(), states=2, sequences=2)
-    assert joint != base
-    assert len({base, sample(), joint}) == 2
-
-
 def test_chains_are_frozen():
     chain = sample()
     with pytest.raises(AttributeError, match="CoupledChain is frozen; make a new one to change 'values'"):
@@ -355,18 +292,6 @@ def test_what_a_chain_hands_out_cannot_change_it():
     assert sample().carrying(fit_cost=kept).digest == digest
     for matrices in chain.local.matrices:
         assert not matrices.flags.writeable
-
-
-def test_a_chain_does_not_share_memory_with_what_it_was_made_from():
-    coupling, transitions = np.array(PAIR), np.array(FLIP)
-    chain = csdp.CoupledChain(coupling, transitions)
-    kernel = np.array(chain.kernel())
-    joint = csdp.JointChain(kernel, states=2, sequences=2)
-    before = (chain.kernel().tolist(), joint.kernel().tolist())
-    coupling[:], transitions[:], kernel[:] = 0, 0, 0
-    fresh = csdp.CoupledChain(PAIR, FLIP)
-    assert chain == fresh
-    assert (chain.kernel().tolist(), joint.kernel().tolist()) == before
 
 
 # ---------------------------------------------------------------- families

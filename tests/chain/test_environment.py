@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from csdp import CoupledChain, EnvironmentChain, Family, JointChain
+from csdp import CoupledChain, EnvironmentChain, Family
 from csdp.chain.files import load_model, read_model, save_model
 from csdp.chain.stationary import margins
 from csdp.errors import InputError, NoStationaryLawError, TooLargeError
@@ -104,12 +104,8 @@ def test_components_are_those_of_all_environments_and_one_where_hidden():
     ("members", "how", "words"),
     [
         ([], {"cycle": (0,)}, "no members"),
-        ([JointChain(binary(0.3, 0.3), states=2, sequences=1)], {"cycle": (0,)}, "JointChain given"),
         ([CoupledChain([[1.0]], binary(0.3, 0.3))], {}, "neither of cycle="),
-        ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"cycle": (0,), "switching": [[1.0]]}, "both of cycle="),
         ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"cycle": (1,)}, "members 0 to 0 exist"),
-        ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"cycle": ()}, "for each phase"),
-        ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"switching": [[0.5, 0.5], [0.5, 0.5]]}, r"\(1, 1\) expected"),
         ([CoupledChain([[1.0]], binary(0.3, 0.3))], {"switching": [[0.5]]}, "sums to 0.5"),
         (
             [CoupledChain([[1.0]], binary(0.3, 0.3)), CoupledChain([[1.0]], binary(0.3, 0.3), direction="backward")],

@@ -36,18 +36,6 @@ def test_all_of_it_travels_through_json() -> None:
     assert not {"values", "names"} & set(shared)  # written once, for all members
 
 
-def test_members_travel_as_they_are() -> None:
-    """Names that were left out, and a member of another kind, came back otherwise: a plan file of it was refused."""
-    rows = [[0.7, 0.3], [0.3, 0.7]]
-    plain, named = csdp.CoupledChain([[1.0]], rows), csdp.CoupledChain([[1.0]], rows, names=["x1"])
-    joint = csdp.JointChain(rows, states=2, sequences=1)
-    for members in ((plain, named), (named, plain), (plain, joint), (joint, named)):
-        chain = members[0].carrying(family=csdp.Family(members))
-        assert read_model(chain.to_json()) == chain
-        plan = csdp.Plan(chain, "mean", ages=1, epsilon_c=1.0)
-        assert csdp.Plan.from_json(plan.to_json()) == plan
-
-
 def test_a_record_of_an_earlier_version_is_read_without_its_removed_settings() -> None:
     earlier = RECORD.to_dict() | {"restarts": 3, "seed": 1, "kernel": "ordinal"}
     assert FitRecord.from_dict(earlier) == RECORD
@@ -87,11 +75,8 @@ def test_a_chain_that_is_not_in_its_family_is_refused() -> None:
     ("garbled", "message"),
     [
         ({"fitted": {"method": "em"}}, "no method or observations"),
-        ({"fitted": {"method": "em", "observations": 1, "colour": "red"}}, "unknown 'colour'"),
         ({"fitted": {"method": "em", "observations": 1, "path": ["NaN"]}}, "not finite"),
-        ({"fitted": 3}, "must be JSON objects"),
         ({"fit_cost": 1.0}, "must be JSON objects"),
-        ({"family": [{"schema": "csdp/coupled-chain/1"}]}, "lacks or garbles 'edges'"),
         ({"family": 7}, "lacks or garbles"),
     ],
 )

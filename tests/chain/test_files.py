@@ -42,9 +42,7 @@ def test_what_is_written_by_hand_needs_no_schema() -> None:
     [
         ("{", r"chain: not JSON"),
         ("[" * 100_000, r"chain: not JSON"),
-        ("[1]", r"chain: a JSON list given; an object expected, as `csdp chain new` writes"),
         ('{"schema": "csdp/chain/9"}', r"chain: schema 'csdp/chain/9' given; this version reads csdp/coupled-chain/1"),
-        ('{"schema": ["csdp/coupled-chain/1"]}', r"chain: schema \['csdp/coupled-chain/1'\] given"),
         ('{"kernel": [[1]], "states": Infinity, "sequences": 1}', r"chain: the JSON is garbled .* to_json"),
         ('{"coupling": [[1]], "transitions": [[1, 0], [0, 1]], "family": [[]]}', r"chain: the JSON"),
     ],
@@ -58,9 +56,7 @@ def test_text_that_is_no_model(text: str, message: str) -> None:
     ("content", "name", "message"),
     [
         (None, "nothing.json", r"nothing.json: no such file$"),
-        (None, ".", r": a folder given; a JSON file expected"),
         (b"\xff\xfe\x00", "binary.json", r"binary.json: not a text file; JSON in UTF-8 expected"),
-        (b"{}", "empty.json", r"empty.json: chain: the JSON lacks or garbles 'edges'"),
         (None, "nul\0.json", r"nul\\x00.json': not a path"),
     ],
 )

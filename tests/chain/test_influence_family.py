@@ -10,12 +10,11 @@ import pytest
 
 import csdp
 from csdp.accountant import Accountant
-from csdp.bounds.influence import influence_rule
 from csdp.chain.family import influence_limits
 from csdp.chain.files import read_model
 from csdp.errors import InputError, TooLargeError
 
-from bounds.test_influence import QUERIES, answers, history_truth, random_system, ring  # isort: skip
+from bounds.test_influence import QUERIES, answers, random_system, ring  # isort: skip
 
 #: Rounding of brute force itself.
 ROUNDING = 1e-10
@@ -73,25 +72,6 @@ def test_no_member_passes_the_certificate_also_when_kernels_change():
     assert len(found) > 80
     assert all(certified >= truth - ROUNDING for certified, truth in found)
     assert sum(truth > 0.05 for _, truth in found) > 30
-
-
-def test_brute_force_agrees_with_that_of_one_chain():
-    random = np.random.default_rng(5)
-    chain = backward(random, 2, 2)
-    kernel, f = chain.backward_kernel(), answers(csdp.Mean(), 2, 2)
-    same = truth_of_changing([kernel] * 2, 2, 2, f=f, rate=1.0, age=1, releases=2)
-    seen = np.ones(4, dtype=bool)
-    assert same == pytest.approx(history_truth(kernel, seen, 2, 2, f=f, rate=1.0, ages=[1, 1], releases=2))
-
-
-def test_the_limits_of_one_chain_give_its_own_certificate_for_two_states():
-    for seed in range(12):
-        random = np.random.default_rng(seed)
-        chain = backward(random, 3, 2)
-        family = csdp.InfluenceFamily.around(chain, 0)
-        state = random.exponential(size=(3, 2, 2)) * (1 - np.eye(2))
-        both = [influence_rule(model).advance(state, 2) for model in (chain, family)]
-        np.testing.assert_allclose(*both, rtol=1e-9, atol=1e-12)
 
 
 def test_wider_limits_certify_more_and_never_less_than_the_chain():

@@ -1,8 +1,6 @@
 """Kernels, stationary laws, marginals, simulation and summaries, against the oracle."""
 
-import io
 import math
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from scipy.sparse import csr_array
 
 import csdp
 import oracle as o
-from csdp.chain import steps
 from csdp.chain.stationary import closed_classes, eliminate
 from csdp.errors import CsdpError, InputError, NoStationaryLawError, TooLargeError
 from laws.reference import Reference
@@ -51,24 +48,6 @@ def test_kernel_and_positivity(system: System):
     assert chain.step.push(h) == pytest.approx(want.T @ h, rel=1e-12)
 
 
-def test_columns_that_do_not_fit_together_go_one_by_one(monkeypatch):
-    chain = ring(9)
-    h = np.random.default_rng(0).random((chain.size, 5))
-    together = chain.step.push(h)
-    monkeypatch.setattr(steps, "TENSOR_BYTES", 16 * chain.size)
-    assert chain.step.push(h) == pytest.approx(together, rel=1e-13)
-    assert chain.step.push(h[:, :1]) == pytest.approx(together[:, :1], rel=1e-13)
-    monkeypatch.setattr(steps, "WORK_BYTES", 8 * 64)
-    full = csdp.CoupledChain(np.full((6, 6), 1 / 6), FLIP)
-    assert full.step.push(h[:64]) == pytest.approx(full.kernel().T @ h[:64], rel=1e-12)
-
-
-def test_a_step_that_would_take_too_long_is_refused(monkeypatch):
-    monkeypatch.setattr(steps, "MAX_PUSH_OPERATIONS", 1000.0)
-    with pytest.raises(TooLargeError, match=r"one step of 9 sequences of 2 states would take .* bound='auto'"):
-        _ = ring(9).step
-
-
 @law_settings(120)
 @given(systems())
 def test_stationary_law(system: System):
@@ -96,19 +75,6 @@ def test_stationary_law_of_many_states_by_iteration():
         assert np.abs(law / want - 1).max() < 1e-9
         assert np.abs(law / want - 1).max() <= error + 8 * 1024 * 2.0**-53
         assert error < 1e-6
-
-
-def test_stationary_law_of_a_persistent_ring():
-    chain = ring(10, SLOW)
-    _ = chain.step
-    tracemalloc.start()
-    law = chain.stationary()
-    used = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert used < 1000 * law.nbytes  # a few vectors are enough to skip the slow mixing
-    assert law @ chain.kernel() == pytest.approx(law, rel=1e-11)
-    assert law.min() > 0
-    assert law[0] == pytest.approx(law[-1], rel=1e-9)
 
 
 @pytest.mark.parametrize("flip", [0.3, 0.02, 0.001])
@@ -176,22 +142,6 @@ def test_evolve_follows_the_joint_law(system: System, steps):
     assert flat == pytest.approx(np.array(want).ravel(), rel=1e-10, abs=1e-14)
 
 
-def test_marginals_of_a_giant():
-    margins = giant(20_000, [[0.9, 0.1], [0.3, 0.7]]).marginals()
-    assert margins.shape == (20_000, 2)
-    assert margins == pytest.approx(np.broadcast_to([0.75, 0.25], (20_000, 2)), rel=1e-12)
-
-
-def test_marginals_of_many_sequences_are_accurate_though_some_are_at_rest_from_the_start():
-    s = 2400
-    quick, slow = [[0.5, 0.5], [0.5, 0.5]], [[0.9, 0.1], [0.3, 0.7]]
-    own = {(j, j): 1.0 for j in range(s)}
-    chain = csdp.CoupledChain(own, {pair: quick if pair[0] % 2 else slow for pair in own})
-    margins = chain.marginals()
-    assert margins[1::2] == pytest.approx(np.full((s // 2, 2), 0.5), abs=1e-15)
-    assert margins[::2] == pytest.approx(np.broadcast_to([0.75, 0.25], (s // 2, 2)), abs=2e-14)
-
-
 # ---------------------------------------------------------------- components and subchains
 
 
@@ -244,21 +194,6 @@ def test_simulation_follows_the_law(chain):
     assert moves / moves.sum(axis=1, keepdims=True) == pytest.approx(chain.kernel(), abs=0.04)
 
 
-def test_20000_sequences_simulate_in_the_memory_of_the_output():
-    chain = giant(20_000)
-    chain.components()  # whatever is made once
-    steps = 60
-    tracemalloc.start()
-    path = chain.simulate(steps, seed=5)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert path.shape == (steps, 20_000)
-    assert path.dtype == np.int8
-    assert peak < path.nbytes + 40e6
-    assert path.mean() == pytest.approx(0.5, abs=0.01)
-    assert (path[1:] != path[:-1]).mean() == pytest.approx(0.6 * 0.3 + 0.4 * 0.5, abs=0.02)
-
-
 # ---------------------------------------------------------------- summary
 
 
@@ -286,27 +221,6 @@ def test_summary_of_the_papers_chain():
 )
 def test_mixing_times(model, mixing):
     assert model.summary().mixing_time == mixing
-
-
-def test_summary_of_giants_and_of_several_laws():
-    from rich.console import Console
-
-    facts = giant(5000).summary()
-    assert facts.rate == pytest.approx(0.4, abs=5e-3)
-    assert facts.spectrum == (1.0, facts.rate)
-    assert facts.components == (5000,)
-    page = io.StringIO()
-    several = csdp.CoupledChain(np.eye(12), np.eye(2)).summary()
-    assert several.marginals is None
-    assert several.to_dict()["mixing_time"] is None
-    for shown in (facts, several, csdp.CoupledChain(PAIR, [[0.5, 0.5], [1, 0]]).summary()):
-        Console(file=page, width=140).print(shown)
-    text = page.getvalue()
-    assert "... and 4992 more" in text
-    assert "stationary law of sequence 8" in text
-    assert "stationary law of sequence 2" in text.split("several stationary laws")[1]
-    assert "0.6667, 0.3333" in text
-    assert "spectrum of Q" in text
 
 
 def test_a_law_that_does_not_settle_is_said_so(monkeypatch):
