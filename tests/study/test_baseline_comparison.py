@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from study.baselines.comparison import compare
 from study.baselines.continual import history_errors
-from study.baselines.figures import comparison_figure
 
 import csdp
-from csdp.report.figures import save_figure
 from study import baselines
 
 PAIR = [[0.75, 0.25], [0.25, 0.75]]
@@ -90,15 +88,6 @@ def test_it_shows_where_our_plan_is_not_the_best():
     assert "NOT the best" in table.headline
     assert table["no-data"].verdict == "BETTER"
     assert "publishing nothing" in table["ours"].note
-
-
-def test_the_figure(tables, tmp_path):
-    for name in ("paper", "paper, by error"):
-        path = tmp_path / "figure.svg"
-        save_figure(comparison_figure(tables[name][1]), path)
-        text = path.read_text()
-        assert "our plan (FRAN" in text
-        assert "Wasserstein" in text
 
 
 def test_history_errors_against_simulation():
