@@ -79,15 +79,3 @@ def assert_in_sight(words, width):
     assert box is not None
     assert 0 <= box["x"] < box["x"] + box["width"] <= width
     assert box["height"] >= 6
-
-
-@pytest.mark.slow
-def test_colours_follow_the_page(flights_demo, browser):
-    looks = {}
-    for scheme in ("light", "dark"):
-        context = browser.new_context(color_scheme=scheme)
-        page = context.new_page()
-        page.goto((flights_demo.files[0].parent / "share.html").as_uri())
-        looks[scheme] = page.evaluate("getComputedStyle(document.querySelector('figure svg text')).fill")
-        context.close()
-    assert looks["light"] != looks["dark"]

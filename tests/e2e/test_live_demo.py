@@ -87,8 +87,6 @@ def ask(live_demo, part):
     [
         ("desktop", "light"),
         ("phone", "dark"),
-        pytest.param("desktop", "dark"),
-        pytest.param("phone", "light"),
     ],
 )
 def test_the_printed_address_shows_numbers_as_they_come(live_demo, opened, size, scheme):
