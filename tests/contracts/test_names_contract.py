@@ -135,20 +135,6 @@ def test_another_order_is_put_in_order(entry, tmp_path) -> None:
     assert published(PANELS[entry](tmp_path), tmp_path) == EXPECTED
 
 
-def test_a_table_whose_sequences_have_their_own_values(tmp_path) -> None:
-    """The values go with the names, not with the places."""
-    made = Plan(replace_values([[0.0, 1.0], [0.0, 8.0]]), Sum(), [1, 3], LOUD)
-    table = open_table(wide_table(tmp_path, STATES[:, ::-1] * [8, 1]), made)
-    expected = {t: float(STATES[t - 1, 0] + 8 * STATES[t - 3, 1]) for t in range(3, TICKS)}
-    assert published(table, tmp_path, made) == expected
-
-
-def replace_values(values, names=NAMES):
-    order = [NAMES.index(name) for name in names]
-    transitions = np.array([[FAST, FAST], [SLOW, SLOW]])[order]
-    return CoupledChain(np.eye(2), transitions, names=names, values=values)
-
-
 # ---- pushes, streams, the service ----------------------------------------------------------------------------------
 
 
@@ -190,24 +176,6 @@ def test_streams(entry, tmp_path) -> None:
                 runner.ingest_snapshot(row if entry == "mapping" else list(row.values()), time=10 * t)
         runner.advance(10 * TICKS)
         assert asked(map(Release.of, ledger.published("d"))) == EXPECTED
-
-
-def test_streams_refuse_what_is_not_clear(tmp_path) -> None:
-    with Ledger.open(tmp_path / "ledger.db") as ledger:
-        publisher = Publisher(plan(), dataset="d", ledger=ledger, on_refusal="skip", time_step=10, times="data")
-
-        def runner(**given):
-            return Runner(publisher, ledger=ledger, clock=Clock(step=10, times="data"), **given)
-
-        for names, words in (
-            (("fast", "hall"), "sequences fast, hall given; the chain has fast, slow"),
-            (("fast",), "1 sequences fast given; the chain has 2: fast, slow"),
-            (("fast", "fast"), "'fast' appears twice"),
-        ):
-            with pytest.raises(InputError, match=words):
-                runner(names=names)
-        with pytest.raises(InputError, match="discretiser: sequences hall, slow given; the chain has fast, slow"):
-            runner(discretiser=discretised(("hall", "slow")))
 
 
 def test_the_service_takes_lists_in_the_declared_order(tmp_path) -> None:
@@ -306,13 +274,6 @@ def test_names_that_appear_twice_are_refused(tmp_path) -> None:
         csdp.read_panel(path)
     with pytest.raises(InputError, match=r"twice|same name|distinct"):
         csdp.fit(pa.Table.from_arrays([pa.array([0, 1, 0])] * 2, names=["fast", "fast"]), public=True)
-
-
-def test_frames_do_not_lose_their_names_in_an_array() -> None:
-    with pytest.raises(InputError, match=r"read it with read_panel"):
-        Panel.from_states(pd.DataFrame(COLUMNS))
-    with pytest.raises(InputError, match="read it with read_readings"):
-        csdp.Readings.from_array(pd.DataFrame(COLUMNS))
 
 
 def test_what_looks_at_data_takes_it_by_name() -> None:

@@ -97,15 +97,6 @@ def test_sensitivity_is_that_of_enumeration(name):
 
 
 @pytest.mark.parametrize("name", [*QUERIES, "linear"])
-def test_noise_has_the_scale_of_the_range_on_the_readings_own_lattice(name):
-    query = QUERIES.get(name, WEIGHTED)[0]
-    plan = Plan(CHAIN, query, 1, 0.5)
-    assert plan.scale == Fraction(plan.lattice_sensitivity) / Fraction(plan.step) / Fraction(0.5)
-    steps = {"mean": 6, "sum": 6, "linear": 24, "count": 1, "count above": 1, "histogram": 2}
-    assert plan.scale == 2 * steps[name]
-
-
-@pytest.mark.parametrize("name", [*QUERIES, "linear"])
 def test_a_text_leads_back_and_the_digest_tells_queries_apart(name):
     query = QUERIES.get(name, WEIGHTED)[0]
     plan = Plan(CHAIN, query, 1, 0.5)
@@ -145,30 +136,12 @@ def test_names_and_gaps_of_a_stream(tmp_path):
         assert publisher.push([0.0, 0.0], time=5).count == 2
 
 
-def test_the_noise_of_a_mean_is_that_of_those_who_were_read():
-    """Variance (scale step / n)^2: with one of two read twice the deviation. False alarms below 1e-9."""
-    plan = Plan(CHAIN, Mean(of=RANGE), 0, 0.5)
-    draws = 4000
-    noise = Randomness.secure()
-    for row, count in (([NAN, 0.5], 1), ([0.5, 0.5], 2)):
-        state = fran.observe(fran.init(plan), row)
-        assert state.count == count
-        values = np.array([fran.release(state, noise).values[0] for _ in range(draws)])
-        expected = plan.noise_variance * (2 / count) ** 2
-        assert expected == pytest.approx(2 * 12.0**2 * 0.25 / count**2, rel=0.01)
-        # The fourth moment of a Laplace is 6 variances squared: the mean of 4,000 squares is within 15 % but for 7 sd.
-        assert np.mean((values - 0.5) ** 2) == pytest.approx(expected, rel=7 * math.sqrt(5 / draws))
-
-
 HOSTILE_RANGES = [
     (0, 1, 0),
     (0, 1, 0.3),
-    (0, 1, 2),
     (1, 1, 0.1),
     (0, math.inf, 1),
-    (NAN, 1, 0.1),
     (0, 1, 1e-9),
-    ("0", 1, 0.1),
     (-1e308, 1e308, 1e300),
 ]
 
@@ -177,12 +150,6 @@ HOSTILE_RANGES = [
 def test_a_range_that_makes_no_lattice_is_refused(low, high, resolution):
     with pytest.raises(InputError, match="readings: "):
         csdp.ReadingRange(low, high, resolution)
-
-
-def test_a_decimal_resolution_is_whole_steps():
-    assert csdp.ReadingRange(0, 1, 0.01).steps == 100
-    assert csdp.ReadingRange(-0.3, 0.6, 0.1).steps == 9
-    assert csdp.ReadingRange(0, 1, 0.1).levels([0.3, 0.30000000000000004, 0.35, 5]).tolist() == [3, 3, 3, 10]
 
 
 @pytest.mark.parametrize(
@@ -212,22 +179,15 @@ def test_readings_outside_the_range_are_its_ends():
     "made",
     [
         lambda: Count(of=RANGE),
-        lambda: Count(1, of=RANGE),
         lambda: Count(at_least=1.0),
         lambda: Count(at_least=1.0, below=0.5, of=RANGE),
-        lambda: Count(at_least=NAN, of=RANGE),
         lambda: Histogram(of=RANGE),
-        lambda: Histogram(edges=(0.5,)),
         lambda: Histogram(edges=(1.0, 0.0), of=RANGE),
-        lambda: Histogram(edges=(-1.0,), of=RANGE),
         lambda: csdp.PerGroup(Sum(of=RANGE), ((0,), (1,))),
-        lambda: parse_query("max of readings 0..1 by 0.1"),
         lambda: parse_query("mean of readings 0..1"),
-        lambda: parse_query("mean of readings 0..1 by x"),
-        lambda: Plan(CHAIN, Count(at_least=9.0, of=RANGE), 1, 1.0),  # never counts anything
+        lambda: Plan(CHAIN, Count(at_least=9.0, of=RANGE), 1, 1.0),
         lambda: Plan(CHAIN, Mean(of=RANGE), 1, 1.0, stale_limit=1),
         lambda: Plan(CHAIN, Linear([1.0], of=RANGE), 1, 1.0),
-        lambda: Mean(of=RANGE).evaluate([0, 1], CHAIN.value_table),
         lambda: csdp.leakage(CHAIN, Mean(of=RANGE), ages=1, epsilon_c=1.0, bound="exact"),
     ],
 )
@@ -254,15 +214,6 @@ def test_a_panel_whose_readings_are_not_those_of_its_states_is_refused(readings)
         Panel(("a", "b"), ticks, ticks, np.array([[0, 1]]), 1, None, np.array(readings))
 
 
-def test_plans_of_states_keep_their_digest():
-    """Queries of states are recorded as they were before there were queries of readings."""
-    plan = Plan(CHAIN, Mean(), 2, 1.0)
-    assert "readings_check" not in plan.record()
-    assert plan.record()["query"] == "mean"
-    assert repr(Mean()) == "Mean()"
-    assert repr(Count(1)) == "Count(state=1)"
-
-
 def test_what_needs_the_law_of_the_answers_is_refused_in_words():
     plan = Plan(CHAIN, Mean(of=RANGE), 1, 1.0)
     for question in (
@@ -273,12 +224,3 @@ def test_what_needs_the_law_of_the_answers_is_refused_in_words():
     ):
         with pytest.raises(InputError):
             question()
-
-
-def test_planning_takes_readings_at_the_values_of_their_states():
-    """An approximation, for errors only: where readings are these values, it is exact."""
-    of = csdp.ReadingRange(0, 1, 1)
-    states = csdp.mse(CHAIN, Mean(), ages=1, epsilon_c=2.0, estimate="linear")
-    readings = csdp.mse(CHAIN, Mean(of=of), ages=1, epsilon_c=2.0, estimate="linear")
-    assert readings.mse == pytest.approx(states.mse)
-    assert readings.no_data == pytest.approx(states.no_data)
