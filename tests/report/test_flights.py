@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 from csdp import Accountant, Ledger, Plan, datasets
-from csdp.bounds.result import belief
-from csdp.demo.flights import BUDGET, LATE_BUDGETS
+from csdp.demo.flights import BUDGET
 from csdp.demo.page import lead
-from csdp.report.page import percent
 from plain_words import check_plain_words
 
 
@@ -52,19 +48,6 @@ def test_the_line_follows_the_truth_and_its_band_holds(flights_demo):
     assert min(now.coverage, late.coverage) > 0.87
 
 
-def test_older_numbers_tell_less_and_the_least_delays_are_found(flights_demo):
-    study = flights_demo.study
-    told = [one.family for one in study.delays]
-    assert told == sorted(told, reverse=True)
-    assert all(one.point <= one.family for one in study.delays)
-    for budget in LATE_BUDGETS:
-        delay = study.least_delay(budget)
-        assert delay is not None
-        assert [one.family <= budget for one in study.delays if one.delay in {delay - 1, delay}][-1]
-    assert study.late.plan.max_age == study.least_delay(LATE_BUDGETS[0]) == 3
-    assert study.late.ceiling <= LATE_BUDGETS[0]
-
-
 def test_it_says_that_the_flights_reject_the_model(flights_demo):
     study = flights_demo.study
     assert study.chain.fitted.readings_check == "passed"  # late or not is all that is published
@@ -75,32 +58,11 @@ def test_it_says_that_the_flights_reject_the_model(flights_demo):
     assert share.index("the second half moves differently from the first") < share.index("<h1>")
 
 
-def test_the_summary_is_what_the_page_says(flights_demo):
-    study, folder = flights_demo.study, flights_demo.files[0].parent
-    summary = json.loads((folder / "summary.json").read_text())
-    assert summary["now"]["leakage"] == {"point": study.now.point, "family": study.now.ceiling}
-    assert summary["now"]["belief"] == belief(study.now.ceiling)
-    text = (folder / "share.html").read_text()
-    assert f"removes {percent(summary['now']['usefulness'])} of the squared error" in text
-    assert f"contains {percent(summary['now']['coverage'])} of the true shares" in text
-    assert "true value" in (folder / "index.html").read_text()
-
-
 def test_nothing_to_share_shows_the_truth(flights_demo):
     shared = [path for path in flights_demo.files if path.suffix == ".svg" or path.name == "share.html"]
     assert len(shared) == 4
     for path in shared:
         assert "true value" not in path.read_text(encoding="utf-8"), path.name
-
-
-def test_it_draws_what_is_published(flights_demo):
-    for release in (flights_demo.study.now, flights_demo.study.late):
-        for published, drawn in zip(release.batch, release.shown, strict=True):
-            assert (drawn.estimate, drawn.low, drawn.high) == (
-                published.estimate[0],
-                published.low[0],
-                published.high[0],
-            )
 
 
 @pytest.mark.parametrize("name", ["index.html", "share.html"])
