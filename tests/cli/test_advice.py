@@ -107,7 +107,6 @@ PYTHON_ONLY = {
     "k": "a number of values in a formula",
     "switching": "of EnvironmentChain, which is written in Python",
     "read_only": "of Ledger.open; commands that only look open it so",
-    "workers": "of csdp.leakage",
     "pair": "of csdp.audit; the command attacks the worst pair",
     "cycle": "of EnvironmentChain, which is written in Python",
 }

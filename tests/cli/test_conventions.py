@@ -37,6 +37,8 @@ NO_FORMAT = {
     ("chain", "new"): "its result is the model, which is JSON",
     ("chain", "simulate"): "its result is a table of readings",
     ("ledger", "export"): "its result is JSON lines",
+    ("stream",): "outputs go where the specification says",
+    ("serve",): "a running service answers in JSON",
     ("init",): "its result is a specification, which is TOML",
 }
 #: Options whose help texts differ between commands, and why.

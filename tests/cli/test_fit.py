@@ -138,14 +138,6 @@ def test_words_are_states_and_stay_words(run, fails, tmp_path):
     assert Discretiser.load(tmp_path / "cut.discretiser.json").categories is None
 
 
-def test_movement_within_a_step_shows_both_leakages(run, tmp_path):
-    random = np.random.default_rng(1)
-    flips = (random.random((3000, 1)) < 0.1) | (random.random((3000, 2)) < 0.02)
-    path = table(tmp_path / "r.csv", np.cumsum(flips, axis=0) % 2)
-    result = run("fit", path, "--public", "--strategy", "categories", "--ensemble", "0", "-o", tmp_path / "c.json")
-    assert "under a joint chain" in result.stdout
-
-
 def test_bad_input_is_one_line(fails, readings, tmp_path):
     out = ["--public", "-o", str(tmp_path / "c.json")]
     assert "no such file" in fails("fit", tmp_path / "none.csv", *out)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.cli.plan import make_range
+from csdp.cli.suggest import _make_range
 from csdp.errors import InputError
 
 
@@ -60,8 +60,9 @@ TO = ("--ledger", "ledger.db", "-o", "out.csv", "--anyway", "--dataset")
 
 
 def make_plan(run, *more):
-    given = ("--discretiser", "states.json", "--low", "0", "--high", "1", "--resolution", "0.01")
-    run("plan", "chain.json", *given, "--age", "1", "--epsilon-c", "8", "--about", "then", *more, "-o", "plan.json")
+    query = () if "--query" in more else ("--query", "mean of readings 0..1 by 0.01")
+    given = ("--discretiser", "states.json", "--age", "1", "--epsilon-c", "8", "--about", "then")
+    run("plan", "chain.json", *given, *query, *more, "-o", "plan.json")
 
 
 def test_without_a_public_past_no_band_and_no_usefulness_is_stated(house, run):
@@ -84,11 +85,11 @@ def test_without_a_public_past_no_band_and_no_usefulness_is_stated(house, run):
 
 
 def test_a_public_past_is_asked_and_may_refuse(house, run, fails):
-    counted = ("--query", "count:0.5..", "--past")
+    counted = ("--query", "count:0.5.. of readings 0..1 by 0.01", "--past")
     make_plan(run, *counted, "past.csv")
     run("release", "new.csv", "--plan", "plan.json", *TO, "a")
     assert "tested on a public past, and not rejected" in " ".join(certificate()["assumptions"])
-    given = ("--discretiser", "states.json", "--low", "0", "--high", "1", "--age", "1", "--epsilon-c", "8")
+    given = ("--discretiser", "states.json", "--age", "1", "--epsilon-c", "8")
     assert "finer states" in fails("plan", "chain.json", *given, *counted, "signal.csv")
 
 
@@ -103,7 +104,7 @@ def test_a_public_past_is_asked_and_may_refuse(house, run, fails):
 )
 def test_options_that_give_no_range_are_refused(given, words):
     with pytest.raises(InputError, match=words):
-        make_range(*given)
+        _make_range(*given)
 
 
 def test_the_discretiser_of_the_plan_file_makes_the_states(house, run):
@@ -118,7 +119,7 @@ def test_the_discretiser_of_the_plan_file_makes_the_states(house, run):
 
 def test_readings_without_a_discretiser_are_refused(house, run, fails):
     """Their states came silently from the nearest value of the model."""
-    given = ("--low", "0", "--high", "1", "--age", "1", "--epsilon-c", "8", "--about", "then")
+    given = ("--query", "mean of readings 0..1 by 0.001", "--age", "1", "--epsilon-c", "8", "--about", "then")
     run("plan", "chain.json", *given, "-o", "plan.json")
     message = fails("release", "new.csv", "--plan", "plan.json", *TO, "a")
     assert "`csdp plan --discretiser`" in message

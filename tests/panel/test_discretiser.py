@@ -99,7 +99,6 @@ def test_given_edges_and_their_values() -> None:
     found = Discretiser.declared(["a"], edges=[10, 20, 30])
     assert found.values.tolist() == [[5, 15, 25, 35]]
     assert Discretiser.declared(["a"], edges=[10, 20], bounds=(0, 100)).values.tolist() == [[5, 15, 60]]
-    assert Discretiser.declared(["a"], edges=[10], values=[0, 1]).values.tolist() == [[0, 1]]
     rows = Discretiser.declared(["a", "b"], edges=[[1, 2], [10, 20]])
     assert rows.states_of({"a": 5, "b": 10}).tolist() == [2, 1]
     cells = np.array([[1.0], [2.0], [12.0], [13.0], [14.0]])
@@ -107,7 +106,6 @@ def test_given_edges_and_their_values() -> None:
     assert Discretiser.fit(cells, edges=[10, 20]).values.tolist() == [[5, 15, 25]]
     # Medians are taken from the data, also where the edges are not.
     assert Discretiser.fit(cells, edges=[10, 20], public=True).source == "public"
-    assert Discretiser.fit(cells, edges=[10, 20], values=[0, 1, 2], public=True).source == "declared"
 
 
 def test_the_edges_belong_to_the_state_above() -> None:
@@ -136,9 +134,6 @@ def test_categories() -> None:
     assert read_panel(frame, discretiser=words).states.tolist() == [[2, 1], [0, -1]]
     assert Discretiser.fit(frame, categories=["low", "mid", "high"]) == words
     assert words.states_of({"a": " mid "}).tolist() == [1, -1]
-    assert Discretiser.declared(["a"], categories=["x", "y"], values=[-1, 1]).values.tolist() == [[-1, 1]]
-    numbers = Discretiser.declared(["a"], values=[0, 1, 5])
-    assert [numbers.states_of([x])[0] for x in (0, 1, 2.9, 3, 5)] == [0, 1, 1, 2, 2]
     with pytest.warns(PrivacyLeakWarning, match="distinct numbers"):
         found = Discretiser.fit(np.array([[1.0, 3.0], [2.0, NAN], [9.0, 3.0]]), strategy="categories")
     assert found.values.tolist() == [[1, 2, 9], [3, 3, 3]]
@@ -152,17 +147,13 @@ def test_categories() -> None:
 LEAKS = [
     ({}, "quantiles"),
     ({"bounds": (0, 100)}, "quantiles"),
-    ({"values": [0, 1, 2, 3]}, "quantiles"),
     ({"strategy": "uniform"}, "smallest and largest"),
-    ({"strategy": "uniform", "values": [0, 1, 2, 3]}, "smallest and largest"),
     ({"strategy": "categories"}, "distinct"),
 ]
 SAFE = [
     {"strategy": "uniform", "bounds": (0, 100)},
     {"edges": [10, 20]},
     {"edges": [10, 20], "strategy": "edges", "bounds": (0, 100)},
-    {"edges": [10], "values": [0, 1]},
-    {"strategy": "categories", "values": [0, 1]},
 ]
 
 
@@ -300,16 +291,12 @@ def test_files_that_are_no_discretiser_at_all(tmp_path: Path) -> None:
         ({"edges": ["x"]}, "one row of numbers"),
         ({"edges": [[1, 2]] * 2}, "each of 3 sequences"),
         ({"edges": [1, 2], "bounds": (1.5, 3)}, "inside the bounds"),
-        ({"edges": [1, 2], "values": [1, 2]}, "2 given for 3 states"),
         ({"bounds": (1, 1)}, "below high"),
         ({"bounds": "wide"}, "low, high"),
         ({"bounds": [(0, 1)] * 2}, "each of 3 sequences"),
-        ({"values": [1, 2], "bounds": (0, 100)}, "2 given for 4 states"),
-        ({"values": [2, 1], "strategy": "categories"}, "rise"),
         ({"categories": ["a"]}, "at least two"),
         ({"categories": "ab"}, "list of labels"),
         ({"categories": ["a", "b"], "bounds": (0, 1)}, "leave out"),
-        ({"categories": ["a", "b"], "values": [1, 2, 3]}, "3 given for 2"),
     ],
 )
 def test_bad_settings(settings_: dict, message: str) -> None:

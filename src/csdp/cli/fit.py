@@ -9,9 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from csdp.bounds.leakage import leakage
-from csdp.bounds.result import as_text
-from csdp.chain import EnvironmentChain
 from csdp.chain.files import save_model
 from csdp.cli import options
 from csdp.cli.terminal import (
@@ -25,14 +22,10 @@ from csdp.errors import CsdpWarning, InputError
 from csdp.fitting.fit import EnvironmentName, Method
 from csdp.fitting.fit import fit as fit_chain
 from csdp.panel import Discretiser, InputSpec, Panel, Readings, read_readings
-from csdp.query import Mean
 
 if TYPE_CHECKING:
     from csdp.fitting.checks import FitQuality
     from csdp.fitting.sample import Chain
-
-#: Largest number of joint states for which the leakage under a joint chain is computed for comparison.
-JOINT_STATES = 256
 
 
 def fit(
@@ -160,20 +153,12 @@ def fit(
 
 
 @dataclass(frozen=True)
-class FitEvidence:
-    """How well a chain explains readings, and its leakage next to a joint chain's if they change together."""
-
-    quality: FitQuality
-    leakages: tuple[float, float] | None  #: of the mean at age 1 with epsilon_c 1: under the chain, under a joint chain
-
-
-@dataclass(frozen=True)
 class FitResult:
     """A fitted chain, how well it fits (or why that is unknown), and the discretiser that was made for it."""
 
     file: Path
     chain: Chain
-    evidence: FitEvidence | str
+    quality: FitQuality | str
     discretiser_file: Path | None = None
     discretiser: Discretiser | None = None
 
@@ -186,7 +171,6 @@ class FitResult:
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""
         assert self.chain.fitted is not None
-        evidence = None if isinstance(self.evidence, str) else self.evidence
         return {
             "chain_file": str(self.file),
             "chain": self.chain.digest,
@@ -194,9 +178,8 @@ class FitResult:
             "discretiser_file": None if self.discretiser_file is None else str(self.discretiser_file),
             "fitted": self.chain.fitted.to_dict(),
             "fit_cost": self.chain.fit_cost,
-            "quality": None if evidence is None else evidence.quality.to_dict(),
-            "quality_note": "" if evidence is not None else self.evidence,
-            "leakage_coupled_and_joint": None if evidence is None else evidence.leakages,
+            "quality": None if isinstance(self.quality, str) else self.quality.to_dict(),
+            "quality_note": self.quality if isinstance(self.quality, str) else "",
         }
 
 
@@ -211,7 +194,7 @@ def _read_past(data: InputSpec, until: str | None) -> Readings:
     return past
 
 
-def _evaluate(chain: Chain, panel: Panel) -> FitEvidence | str:
+def _evaluate(chain: Chain, panel: Panel) -> FitQuality | str:
     """How good the fit is, or why that cannot be said."""
     from csdp.fitting.checks import fit_quality
 
@@ -224,19 +207,9 @@ def _evaluate(chain: Chain, panel: Panel) -> FitEvidence | str:
         warnings.simplefilter("ignore", CsdpWarning)  # the fit itself has warned
         try:
             with progress_bar() as progress:
-                quality = fit_quality(chain.without_family(), panel, public=True, progress=progress or False)
+                return fit_quality(chain.without_family(), panel, public=True, progress=progress or False)
         except InputError:
             return "Too few ticks to hold some out: how well the chain explains the readings is unknown."
-        apart = quality.together is not None and not quality.together.passed
-        compared = apart and chain.size <= JOINT_STATES and not isinstance(chain, EnvironmentChain)
-        return FitEvidence(quality, _leakages(chain, panel) if compared else None)
-
-
-def _leakages(chain: Chain, panel: Panel) -> tuple[float, float]:
-    """The leakage under the chain, and under a joint chain, whose sequences can change together within one step."""
-    joint = fit_chain(panel, method="joint", ensemble=0, progress=False)
-    own, other = (leakage(m, Mean(), ages=1, epsilon_c=1.0).epsilon for m in (chain.without_family(), joint))
-    return own, other
 
 
 def _print_fit(result: FitResult, *, public: bool) -> None:
@@ -261,25 +234,13 @@ def _print_fit(result: FitResult, *, public: bool) -> None:
     if record.gains:
         print_lines(["Gain over independent chains, nats per held-out tick (standard error):"])
         print_lines(f"  {name}: {gain:.3f} ({error:.3f})" for name, gain, error in record.gains)
-    if isinstance(result.evidence, str):
-        print_lines([result.evidence])
+    if isinstance(result.quality, str):
+        print_lines([result.quality])
     else:
-        _print_evidence(result.evidence, public=public)
+        console().print(result.quality)
+        if not public:
+            print_lines(["This table reveals something about private readings: do not pass it on."])
     print_lines([result.chain.verdict.words])
     print_lines([f"wrote {result.file}: {result.chain!r}"])
     if result.discretiser_file is not None:
         print_lines([f"wrote {result.discretiser_file}: {result.discretiser!r}"])
-
-
-def _print_evidence(evidence: FitEvidence, *, public: bool) -> None:
-    screen = console()
-    screen.print(evidence.quality)
-    if not public:
-        screen.print("This table reveals something about private readings: do not pass it on.")
-    if evidence.leakages is not None:
-        own, joint = map(as_text, evidence.leakages)
-        screen.print(
-            f"The mean at age 1 with epsilon_c = 1 leaks {own} under the coupled chain, {joint} under a joint chain "
-            "(--method joint).",
-            soft_wrap=True,
-        )

@@ -16,9 +16,8 @@ from csdp.cli.terminal import print_json, print_lines, print_table, print_warnin
 from csdp.errors import CsdpError, InputError
 from csdp.estimate.result import about_words
 from csdp.panel import Discretiser, Panel
-from csdp.query import parse_query, with_readings
+from csdp.query import parse_query
 from csdp.query_table import Query
-from csdp.readings import ReadingRange
 
 if TYPE_CHECKING:
     from csdp.bounds.result import Leakage
@@ -27,16 +26,10 @@ if TYPE_CHECKING:
     from csdp.plan import Plan
     from csdp.planning import FoundPlan
 
-#: Steps between the ends of a range whose resolution is not given.
-LEVELS = 1000
-
 
 def plan(
     chain: options.ChainFile,
     query: options.Query = "mean",
-    low: options.Low = None,
-    high: options.High = None,
-    resolution: options.Resolution = None,
     age: options.Age = None,
     epsilon_c: options.NoiseLevel = None,
     budget: Annotated[
@@ -96,7 +89,7 @@ def plan(
         raise InputError("until: only with --past; give it, or leave out --until")
     model = options.read_chain(chain)
     states = None if discretiser is None else Discretiser.load(discretiser)
-    statistic = _make_query(query, low, high, resolution)
+    statistic = parse_query(query)
     known, ends = None, None
     if past is not None:
         located = options.locate(past)
@@ -167,29 +160,6 @@ def _make_plan(model: Model, query: Query, age: str | None, epsilon_c: float | N
     if epsilon_c is None:
         raise InputError("epsilon-c: not given; give --epsilon-c, the noise level of a release")
     return Plan(model, query, options.parse_ages(age), epsilon_c)
-
-
-def _make_query(text: str, low: float | None, high: float | None, resolution: float | None) -> Query:
-    """The query of a text, of readings if their range is given.
-
-    >>> _make_query("mean", 0.0, 1.0, None).text
-    'mean of readings 0..1 by 0.001'
-    """
-    of = make_range(low, high, resolution)
-    if of is None:
-        return parse_query(text)
-    if " of readings " in text:
-        raise InputError("query: it gives the range of the readings; leave out --low, --high and --resolution")
-    return with_readings(text, of)
-
-
-def make_range(low: float | None, high: float | None, resolution: float | None) -> ReadingRange | None:
-    """The declared range of readings; None if none was given."""
-    if low is None and high is None and resolution is None:
-        return None
-    if low is None or high is None:
-        raise InputError("readings: their range is not known; give --low and --high")
-    return ReadingRange(low, high, (high - low) / LEVELS if resolution is None else resolution)
 
 
 # ---- the public past -----------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -10,7 +9,7 @@ import typer
 
 from csdp.cli.options import Check, FormatOption
 from csdp.cli.stream import check_spec
-from csdp.cli.terminal import CommandGroup, Format, print_json, print_lines, print_notice, print_table, printable
+from csdp.cli.terminal import CommandGroup, print_json, print_lines, print_notice, print_table, printable
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,7 +48,6 @@ def serve(
         bool, typer.Option("--open-metrics", help="Serve /metrics to this machine without a key.")
     ] = False,
     check: Check = False,
-    form: FormatOption = "table",
 ) -> None:
     """Serve datasets over HTTP: readings in, published numbers out, and a dashboard.
 
@@ -82,10 +80,10 @@ def serve(
     )
     store = _open_keys(keys)
     if check:
-        _print_check(settings.specs, store, form)
+        count = len(store.all())
+        keys_found = printable(f"{store.path}: {count} {'key' if count == 1 else 'keys'}")
+        print_lines([*map(check_spec, settings.specs), keys_found])
         return
-    if form != "table":
-        raise InputError("format: json requires --check; a running service answers in JSON anyway")
 
     def on_ready(bound_port: int) -> None:
         address = f"[{host}]" if ":" in host else host
@@ -93,16 +91,6 @@ def serve(
         _ensure_admin_key(store)
 
     run_server(settings, host=host, port=port, ready=on_ready)
-
-
-def _print_check(specs: Sequence[str], store: Keys, form: Format) -> None:
-    checks = [check_spec(path) for path in specs]
-    keys = store.all()
-    if form == "json":
-        datasets = [check.to_dict() for check in checks]
-        print_json({"datasets": datasets, "keys_file": str(store.path), "keys": len(keys)})
-        return
-    print_lines([*checks, printable(f"{store.path}: {len(keys)} {'key' if len(keys) == 1 else 'keys'}")])
 
 
 def _ensure_admin_key(store: Keys) -> None:

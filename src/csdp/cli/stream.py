@@ -5,19 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from csdp.cli.options import Check, FormatOption
-from csdp.cli.terminal import console, print_json, print_lines, print_notice, printable
-from csdp.errors import InputError
+from csdp.cli.options import Check
+from csdp.cli.terminal import console, print_lines, print_notice, printable
 
 if TYPE_CHECKING:
-    from csdp.plan import Plan
     from csdp.stream import Alarm, Status
-    from csdp.stream.spec import StreamSpec
 
 
 def stream(
@@ -25,7 +21,6 @@ def stream(
         str, typer.Option(metavar="STREAM.toml", help="Specification of the stream; `csdp init` writes a first one.")
     ],
     check: Check = False,
-    form: FormatOption = "table",
 ) -> None:
     """Publish readings as they arrive: each tick once, after its time is over, within the limits of its dataset.
 
@@ -46,14 +41,8 @@ def stream(
     from csdp.stream.spec import read_spec
 
     if check:
-        result = check_spec(spec)
-        if form == "json":
-            print_json(result.to_dict())
-        else:
-            print_lines([result])
+        print_lines([check_spec(spec)])
         return
-    if form != "table":
-        raise InputError("format: json requires --check; without it, outputs go where the specification says")
     forbid_core_dumps()
     with (
         open_stream(read_spec(spec), on_drift=_print_drift) as live,
@@ -107,51 +96,17 @@ def _status_line() -> Iterator[Callable[[Status, str], None] | None]:
 # ---- --check -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class SpecCheck:
-    """A specification whose files were read and whose plan was made; it contains none of the secrets it names."""
-
-    path: str
-    spec: StreamSpec
-    plan: Plan
-    names: tuple[str, ...]
-
-    def __str__(self) -> str:
-        limits = ", ".join(f"{name} {value:g}" for name, value in self.spec.limits.items() if value is not None)
-        clock = self.spec.clock
-        return printable(
-            f"{self.path}: dataset {self.spec.dataset}, {len(self.names):,} sequences, {self.plan!r}, limits "
-            f"{limits or 'none'}, step {clock.step}, lateness {clock.lateness:g}, times {clock.times}, from "
-            f"{self.spec.source.kind} to {self.spec.sink.kind}. {self.plan.verdict.words}"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content as plain data, for JSON."""
-        return {
-            "spec": self.path,
-            "dataset": self.spec.dataset,
-            "sequences": list(self.names),
-            "plan": self.plan.digest,
-            "query": self.plan.query.name,
-            "ages": list(self.plan.ages),
-            "epsilon_c": self.plan.epsilon_c,
-            "leakage": self.plan.certified.epsilon,
-            "model": self.plan.verdict.to_dict(),
-            "limits": self.spec.limits,
-            "step": self.spec.clock.step,
-            "lateness": self.spec.clock.lateness,
-            "times": self.spec.clock.times,
-            "source": self.spec.source.kind,
-            "sink": self.spec.sink.kind,
-        }
-
-
-def check_spec(path: str) -> SpecCheck:
-    """Read a specification and all files that it names, as a start would, without opening a ledger."""
+def check_spec(path: str) -> str:
+    """Read a specification and all files that it names, as a start would, without opening a ledger, and describe it."""
     from csdp.stream.from_spec import load_plan, resolve_names
     from csdp.stream.spec import read_spec
 
     spec = read_spec(path)
-    plan = load_plan(spec)
-    names = resolve_names(spec, plan)
-    return SpecCheck(path, spec, plan.plan, names)
+    stored = load_plan(spec)
+    names, plan = resolve_names(spec, stored), stored.plan
+    limits = ", ".join(f"{name} {value:g}" for name, value in spec.limits.items() if value is not None)
+    return printable(
+        f"{path}: dataset {spec.dataset}, {len(names):,} sequences, {plan!r}, limits {limits or 'none'}, step "
+        f"{spec.clock.step}, lateness {spec.clock.lateness:g}, times {spec.clock.times}, from {spec.source.kind} to "
+        f"{spec.sink.kind}. {plan.verdict.words}"
+    )

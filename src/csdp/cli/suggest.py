@@ -10,7 +10,6 @@ import typer
 
 from csdp.bounds.result import with_chance
 from csdp.cli import options
-from csdp.cli.plan import make_range
 from csdp.cli.terminal import (
     print_json,
     print_lines,
@@ -22,6 +21,7 @@ from csdp.cli.terminal import (
 )
 from csdp.errors import InputError
 from csdp.estimate.result import about_words
+from csdp.readings import ReadingRange
 
 if TYPE_CHECKING:
     from csdp.panel import InputSpec
@@ -79,7 +79,7 @@ def suggest(
             event_limit=event_limit,
             query=query,
             about=about,
-            of=make_range(low, high, resolution),
+            of=_make_range(low, high, resolution),
             fixed_step=located.resample is not None,
             seconds=seconds,
             public=public,
@@ -110,6 +110,15 @@ def suggest(
         print_lines(["Next:", *(f"  {line}" for line in commands)])
     else:
         print_lines(["To use a plan, repeat this with -o DIR, which writes plans and commands that publish by them."])
+
+
+def _make_range(low: float | None, high: float | None, resolution: float | None) -> ReadingRange | None:
+    """The declared range of readings, by default in a thousand steps; None if none was given."""
+    if low is None and high is None and resolution is None:
+        return None
+    if low is None or high is None:
+        raise InputError("readings: their range is not known; give --low and --high")
+    return ReadingRange(low, high, (high - low) / 1000 if resolution is None else resolution)
 
 
 def _save(suggestion: Suggestion, folder: Path, located: InputSpec, commands: list[str]) -> list[Path]:

@@ -97,32 +97,52 @@ class Discretiser:
         edges: npt.ArrayLike | None = None,
         states: int | None = None,
         bounds: npt.ArrayLike | None = None,
-        values: npt.ArrayLike | None = None,
         categories: Sequence[str] | None = None,
     ) -> Discretiser:
         """A discretiser from declarations alone; no data is looked at.
 
-        Give `edges`, or `states` with `bounds`, or `categories`, or only `values`.
+        Give `edges`, or `states` with `bounds`, or `categories`. A state carries its middle.
 
         Args:
             names: names of the sequences.
             edges: boundaries between the states, (m - 1,), or a row for each sequence.
             states: number of states, equal parts of `bounds`.
             bounds: smallest and largest possible reading, (2,), or a row for each sequence.
-            values: the number that each state carries; by default the middle of the state. Alone: the only numbers
-                that readings can be.
             categories: labels of the states, in order.
 
         >>> Discretiser.declared(["a", "b"], states=4, bounds=(0, 100)).values[0].tolist()
         [12.5, 37.5, 62.5, 87.5]
         """
         labels = default_names(names, len(names))
-        partition = declare_partition(len(labels), edges, states, bounds, values, categories)
-        return cls._from_partition(labels, partition, "declared")
+        ends = None if bounds is None else bound_rows(bounds, len(labels))
+        if categories is not None:
+            if edges is not None or states is not None or ends is not None:
+                raise InputError("categories: they are the states; leave out edges, states and bounds")
+            return cls._of_words(labels, categories)
+        if edges is not None:
+            if states is not None:
+                raise InputError("states: edges say how many; give one of the two")
+            cuts = edge_rows(edges, len(labels), ends)
+        elif states is None:
+            raise InputError("discretiser: give edges=, states= with bounds=, or categories=")
+        elif ends is None:
+            raise InputError(
+                "bounds: equal parts need bounds=, the least and the largest possible reading, or a pair for each one"
+            )
+        else:
+            cuts = uniform_edges(ends[:, 0], ends[:, 1], check_state_count(states))
+        table = values_on_lattice(midpoints(cuts, *((None, None) if ends is None else (ends[:, 0], ends[:, 1]))))
+        return cls(labels, cuts, table, "uniform" if edges is None else "edges", "declared", ends)
 
     @classmethod
-    def _from_partition(cls, names: tuple[str, ...], cut: Partition, source: Source) -> Discretiser:
-        return cls(names, cut.edges, cut.values, cut.strategy, source, cut.bounds, cut.categories)
+    def _of_words(cls, names: tuple[str, ...], categories: Sequence[str]) -> Discretiser:
+        if isinstance(categories, str):
+            raise InputError("categories: one text given; a list of labels expected")
+        words = tuple(str(word).strip() for word in categories)
+        if not 2 <= len(words) <= MAX_STATES or len(set(words)) != len(words):
+            raise InputError(f"categories: at least two and at most {MAX_STATES}, all different")
+        table = value_rows(np.arange(len(words)), len(names))
+        return cls(names, table[:, 1:] - 0.5, values_on_lattice(table), "categories", "declared", None, words)
 
     @classmethod
     def fit(
@@ -133,14 +153,14 @@ class Discretiser:
         strategy: Strategy | None = None,
         edges: npt.ArrayLike | None = None,
         bounds: npt.ArrayLike | None = None,
-        values: npt.ArrayLike | None = None,
         categories: Sequence[str] | None = None,
         public: bool = False,
     ) -> Discretiser:
         """A discretiser for readings (`Readings`, an array, a frame or a file).
 
-        What is read from the data becomes public with the model: PrivacyLeakWarning if that happens and the data is
-        not declared `public=True`. Declared `edges` or `bounds` avoid it.
+        A state carries its median reading if the data is public, else its middle. What is read from the data becomes
+        public with the model: PrivacyLeakWarning if that happens and the data is not declared `public=True`. Declared
+        `edges` or `bounds` avoid it.
 
         Args:
             data: the readings.
@@ -149,7 +169,6 @@ class Discretiser:
                 bounds, "edges" for declared edges, "categories" for a state of every distinct number or label.
             edges: edges (m-1,), or a row for each sequence.
             bounds: (low, high), or a row for each sequence.
-            values: what the states carry; default the median reading of each state of public data, else its middle.
             categories: labels, if readings are words.
             public: the data is public.
 
@@ -159,16 +178,40 @@ class Discretiser:
         """
         rule = choose_strategy(strategy, edges, categories)
         readings = as_readings(data, categories)
-        partition = fit_partition(readings, rule, states, edges, bounds, values, categories, public)
-        if partition.from_data and not public:
+        names, ends = readings.names, None if bounds is None else bound_rows(bounds, len(readings.names))
+        if categories is not None:
+            return cls.declared(names, bounds=bounds, categories=categories)
+        if not public and (rule == "edges" or (rule == "uniform" and ends is not None)):
+            return cls.declared(names, edges=edges, states=None if rule == "edges" else states, bounds=bounds)
+        from_data = []
+        if rule == "categories":
+            table, ends = _distinct_numbers(readings), None
+            repeated = np.diff(table, axis=1) == 0  # at the end of a row: states that are never taken
+            cuts = np.where(repeated, np.inf, (table[:, 1:] + table[:, :-1]) / 2)
+            from_data.append("the distinct numbers")
+        else:
+            ranked, counts, low, high = _rank(readings, ends)
+            if rule == "edges":
+                cuts = edge_rows(edges, len(names), ends)
+            elif rule == "uniform":
+                cuts = uniform_edges(low, high, check_state_count(states))
+            else:
+                cuts = quantile_edges(ranked, counts, check_state_count(states))
+                from_data.append("the quantiles")
+            if ends is None and rule != "edges":
+                from_data.append("the smallest and largest readings")
+            last = np.where(np.isfinite(cuts), cuts, -np.inf).max(axis=1)  # given edges may lie beyond all readings
+            table = midpoints(cuts, np.minimum(low, cuts[:, 0]), np.maximum(high, last))
+            if public:
+                table = medians(ranked, counts, cuts, table)
+        if not public:
             warnings.warn(
-                f"discretiser: {partition.from_data} come from these readings and are published with the model; "
+                f"discretiser: {' and '.join(from_data)} come from these readings and are published with the model; "
                 "declare edges or bounds from what is known without the data, or say public=True if the data is",
                 PrivacyLeakWarning,
                 stacklevel=2,
             )
-        source: Source = ("public" if public else "private") if partition.from_data else "declared"
-        return cls._from_partition(readings.names, partition, source)
+        return cls(names, cuts, values_on_lattice(table), rule, "public" if public else "private", ends)
 
     def apply(self, data: Any) -> Panel:
         """The states of readings (`Readings`, an array, a frame or a file), in the order of this discretiser's names.
@@ -342,18 +385,6 @@ def _refuse_infinite(readings: Floats) -> None:
 # ---- edges and values of states, from declarations or from readings ------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class Partition:
-    """Edges (s, m-1) and values (s, m) of the states; `from_data`: in words, what was read from the data, or empty."""
-
-    edges: Floats
-    values: Floats
-    strategy: Strategy
-    bounds: Floats | None = None
-    categories: tuple[str, ...] | None = None
-    from_data: str = ""
-
-
 def choose_strategy(strategy: str | None, edges: Any, categories: Any) -> Strategy:
     """The strategy by its name, or the one that the other arguments imply."""
     if edges is not None and categories is not None:
@@ -370,128 +401,17 @@ def choose_strategy(strategy: str | None, edges: Any, categories: Any) -> Strate
     return strategy  # type: ignore[return-value]  # one of them, as checked
 
 
-def declare_partition(sequences: int, edges: Any, states: Any, bounds: Any, values: Any, categories: Any) -> Partition:
-    """A partition from declarations, without the data."""
-    ends = None if bounds is None else bound_rows(bounds, sequences)
-    table = None if values is None else value_rows(values, sequences)
-    if categories is not None:
-        if edges is not None or states is not None or ends is not None:
-            raise InputError("categories: they are the states; leave out edges, states and bounds")
-        return _partition_words(sequences, categories, table)
-    if edges is not None:
-        if states is not None:
-            raise InputError("states: edges say how many; give one of the two")
-        cuts, strategy = edge_rows(edges, sequences, ends), "edges"
-    elif states is not None:
-        if ends is None:
-            raise InputError(
-                "bounds: equal parts need bounds=, the least and the largest possible reading, or a pair for each one"
-            )
-        cuts, strategy = uniform_edges(ends[:, 0], ends[:, 1], check_state_count(states)), "uniform"
-    elif table is not None:
-        return _partition_values(table)
-    else:
-        raise InputError("discretiser: give edges=, states= with bounds=, categories= or values=")
-    if table is None:
-        table = midpoints(cuts, *((None, None) if ends is None else (ends[:, 0], ends[:, 1])))
-    return _make_partition(cuts, table, strategy, ends)  # type: ignore[arg-type]  # one of the two above
-
-
-def fit_partition(
-    readings: Readings,
-    strategy: Strategy,
-    states: int,
-    edges: Any,
-    bounds: Any,
-    values: Any,
-    categories: Sequence[str] | None,
-    public: bool,
-) -> Partition:
-    """A partition from readings; public ones also give the medians of the states."""
-    s = len(readings.names)
-    if strategy == "categories":
-        if categories is None and values is None:
-            return _partition_values(_distinct_numbers(readings), "the distinct numbers")
-        return declare_partition(s, None, None, bounds, values, categories)
-    if not public and (strategy == "edges" or (strategy == "uniform" and bounds is not None)):
-        return declare_partition(s, edges, None if strategy == "edges" else states, bounds, values, None)
-    ends = None if bounds is None else bound_rows(bounds, s)
-    pool = _pool(readings, ends)
-    from_data = []
-    if strategy == "edges":
-        cuts = edge_rows(edges, s, ends)
-    elif strategy == "uniform":
-        cuts = uniform_edges(pool.low, pool.high, check_state_count(states))
-    else:
-        cuts = quantile_edges(pool.ranked, pool.counts, check_state_count(states))
-        from_data.append("the quantiles")
-    if ends is None and (strategy == "uniform" or (values is None and strategy == "quantile")):
-        from_data.append("the smallest and largest readings")
-    if values is None and public:
-        from_data.append("the medians")
-    table = pool.values(cuts, public=public) if values is None else value_rows(values, s)
-    return _make_partition(cuts, table, strategy, ends, " and ".join(from_data))
-
-
-@dataclass(frozen=True, eq=False)
-class _Pool:
-    """Readings clamped and sorted, one column per set of edges; `low` and `high` end the outer states."""
-
-    ranked: Floats
-    counts: Ints
-    low: Floats
-    high: Floats
-
-    def values(self, cuts: Floats, *, public: bool) -> Floats:
-        middle = midpoints(cuts, np.minimum(self.low, cuts[:, 0]), self._top(cuts))
-        return medians(self.ranked, self.counts, cuts, middle) if public else middle
-
-    def _top(self, cuts: Floats) -> Floats:
-        """The upper end, not below the last edge: given edges may lie beyond all readings."""
-        last: Floats = np.where(np.isfinite(cuts), cuts, -np.inf).max(axis=1)
-        return np.maximum(self.high, last)
-
-
-def _pool(readings: Readings, ends: Floats | None) -> _Pool:
+def _rank(readings: Readings, ends: Floats | None) -> tuple[Floats, Ints, Floats, Floats]:
+    """The readings of each sequence clamped and sorted, how many it has, and the ends of its outer states."""
     cells = readings.readings if ends is None else np.clip(readings.readings, ends[:, 0], ends[:, 1])
-    ranked, counts = sort_columns(cells)
+    ranked = np.sort(cells, axis=0)  # missing readings last
+    counts = np.count_nonzero(~np.isnan(cells), axis=0)
     if not counts.size or not counts.all():
         name = "of all" if not counts.size else repr(readings.names[int(np.argmin(counts))])
         raise InputError(f"readings: sequence {name} has none; leave it out, or declare edges or bounds")
     if ends is not None:
-        return _Pool(ranked, counts, ends[:, 0], ends[:, 1])
-    return _Pool(ranked, counts, ranked[0], ranked[counts - 1, np.arange(counts.size)])
-
-
-def _make_partition(
-    cuts: Floats, table: Floats, strategy: Strategy, ends: Floats | None, from_data: str = ""
-) -> Partition:
-    if table.shape[1] != cuts.shape[1] + 1:
-        raise InputError(f"values: {table.shape[1]} given for {cuts.shape[1] + 1} states")
-    return Partition(cuts, values_on_lattice(table), strategy, ends, None, from_data)
-
-
-def _partition_words(sequences: int, categories: Sequence[str], values: Floats | None) -> Partition:
-    if isinstance(categories, str):
-        raise InputError("categories: one text given; a list of labels expected")
-    words = tuple(str(word).strip() for word in categories)
-    if not 2 <= len(words) <= MAX_STATES or len(set(words)) != len(words):
-        raise InputError(f"categories: at least two and at most {MAX_STATES}, all different")
-    table = value_rows(np.arange(len(words)), sequences) if values is None else values
-    if table.shape[1] != len(words):
-        raise InputError(f"values: {table.shape[1]} given for {len(words)} categories")
-    cuts = value_rows(np.arange(1, len(words)) - 0.5, sequences)
-    return Partition(cuts, values_on_lattice(table), "categories", None, words)
-
-
-def _partition_values(table: Floats, from_data: str = "") -> Partition:
-    """Numbers that are categories: the edges lie half-way between them; a repeated last value is a state not taken."""
-    gaps = np.diff(table, axis=1)
-    spare = np.logical_and.accumulate(gaps[:, ::-1] == 0, axis=1)[:, ::-1]
-    if (gaps[~spare] <= 0).any():
-        raise InputError("values: as categories they must rise from state to state")
-    cuts = np.where(spare, np.inf, (table[:, 1:] + table[:, :-1]) / 2)
-    return Partition(cuts, values_on_lattice(table), "categories", from_data=from_data)
+        return ranked, counts, ends[:, 0], ends[:, 1]
+    return ranked, counts, ranked[0], ranked[counts - 1, np.arange(counts.size)]
 
 
 def _distinct_numbers(readings: Readings) -> Floats:
@@ -541,11 +461,6 @@ def bound_rows(bounds: Any, sequences: int) -> Floats:
     if not np.isfinite(table).all() or (table[:, 0] >= table[:, 1]).any():
         raise InputError("bounds: low must be below high, and both finite")
     return table
-
-
-def sort_columns(readings: Floats) -> tuple[Floats, Ints]:
-    """Each column sorted, missing readings last, and how many it has."""
-    return np.sort(readings, axis=0), np.count_nonzero(~np.isnan(readings), axis=0)
 
 
 def quantile_edges(ranked: Floats, counts: Ints, states: int) -> Floats:

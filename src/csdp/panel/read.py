@@ -154,7 +154,7 @@ def _as_states(readings: Readings) -> npt.NDArray[np.int16]:
     states = cells[known]
     if (states != np.floor(states)).any() or (states < 0).any() or (states > np.iinfo(np.int16).max).any():
         raise InputError(
-            "readings: not all are state numbers 0, 1, 2, ...; give values= that the states carry, or a discretiser="
+            "readings: not all are state numbers 0, 1, 2, ...; map the readings to states by a discretiser="
         )
     out = np.full(cells.shape, -1, dtype=np.int16)
     out[known] = states
