@@ -21,11 +21,11 @@ from csdp.chain.model import (
     check_rows,
     refuse_initial,
 )
-from csdp.chain.stationary import SEVERAL_LAWS, connected_parts, count_kinds, sort_eigenvalues
+from csdp.chain.stationary import SEVERAL_LAWS, connected_parts, count_kinds
 from csdp.chain.steps import LocalLaw, Step, choose_step
 from csdp.errors import InputError, NoStationaryLawError
 
-#: Sequences times states up to which Q is made dense, for the stationary marginals and the spectrum; iterated beyond.
+#: Sequences times states up to which Q is made dense, for the stationary marginals and the rate of mixing; iterated beyond.
 DENSE_SIZE = 2000
 #: Sequences up to which `coupling` is an array; a sparse one beyond.
 DENSE_SEQUENCES = 2000
@@ -323,13 +323,12 @@ class CoupledChain(Model):
             flat = q @ flat
         return np.asarray(flat.reshape(law.shape))
 
-    def spectrum(self) -> tuple[tuple[complex, ...], float]:
-        """Eigenvalues of Q, and the factor by which differences between marginal laws shrink in one step."""
+    def rate(self) -> float:
+        """The factor by which differences between marginal laws shrink in one step."""
         s, m = self.sequences, self.states
         if s * m <= DENSE_SIZE:
-            q = self._q.toarray()
-            reduced = self._reduced_q(q.reshape(s, m, s, m))
-            return sort_eigenvalues(np.linalg.eigvals(q)), min(1.0, float(np.abs(np.linalg.eigvals(reduced)).max()))
+            reduced = self._reduced_q(self._q.toarray().reshape(s, m, s, m))
+            return min(1.0, float(np.abs(np.linalg.eigvals(reduced)).max()))
         difference = np.random.default_rng(0).random((s, m))
         difference -= difference.mean(axis=1, keepdims=True)
         rates = []
@@ -338,11 +337,10 @@ class CoupledChain(Model):
             pushed -= pushed.mean(axis=1, keepdims=True)  # rounding must not leave the space of differences
             size = float(np.abs(pushed).max())
             if size == 0:
-                return (1.0 + 0j,), 0.0
+                return 0.0
             rates.append(size)
             difference = pushed / size
-        rate = min(1.0, float(np.exp(np.mean(np.log(rates[-50:])))))
-        return (1.0 + 0j, complex(rate)), rate
+        return min(1.0, float(np.exp(np.mean(np.log(rates[-50:])))))
 
     def advance(self, snapshot: States, uniform: Floats) -> States:
         """Next states by inverting `Pr(next_j <= b | snapshot)`, one uniform number a sequence."""

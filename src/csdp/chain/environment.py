@@ -330,10 +330,9 @@ class EnvironmentChain(Model):
         """Whether every transition between snapshots is known to have positive probability in every environment."""
         return all(chain.is_positive for chain in self.environments)
 
-    def spectrum(self) -> tuple[tuple[complex, ...], float]:
-        """Eigenvalues of every environment's Q, and the factor by which differences shrink in the slowest of them."""
-        each = [chain.spectrum() for chain in self.environments]
-        return stationary.sort_eigenvalues(v for values, _ in each for v in values), max(rate for _, rate in each)
+    def rate(self) -> float:
+        """The factor by which differences between marginal laws shrink in the slowest environment."""
+        return max(chain.rate() for chain in self.environments)
 
     # ---- what a single kernel would answer -----------------------------------------------------------------------
 

@@ -353,13 +353,12 @@ class Model(ABC):
         """The step forward in time that leads to a snapshot of this age: the same for all."""
         return self.step
 
-    def spectrum(self) -> tuple[tuple[complex, ...], float]:
-        """Eigenvalues, largest first, and the factor by which differences between laws shrink in one step."""
-        values = stationary.sort_eigenvalues(np.linalg.eigvals(self.kernel()))
-        return values, min(1.0, abs(values[1]))
+    def rate(self) -> float:
+        """The factor by which differences between laws shrink in one step."""
+        return min(1.0, float(np.sort(np.abs(np.linalg.eigvals(self.kernel())))[-2]))
 
     def summary(self) -> ChainSummary:
-        """Spectrum, mixing time, stationary marginals, components: a record that `rich.print` shows as a table."""
+        """Mixing, stationary marginals, components: a record that `rich.print` shows as a table."""
         return stationary.summarise(self)
 
     def refuse_large(self) -> None:

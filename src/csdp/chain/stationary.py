@@ -149,14 +149,13 @@ def _leap(step: Step, law: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class ChainSummary:
-    """Spectrum, mixing and components of a model; `rich.print` shows it as a table.
+    """Mixing and components of a model; `rich.print` shows it as a table.
 
     `rate` is the largest modulus with which differences between marginal laws shrink per step, `mixing_time` the
     number of steps after which they are below a quarter.
     """
 
     title: str
-    spectrum: tuple[complex, ...]
     rate: float
     mixing_time: float
     marginals: Floats | None
@@ -169,7 +168,6 @@ class ChainSummary:
         """The content as plain data, for JSON."""
         return {
             "title": self.title,
-            "spectrum": [[value.real, value.imag] for value in self.spectrum],
             "rate": self.rate,
             "mixing_time": None if math.isinf(self.mixing_time) else self.mixing_time,
             "marginals": None if self.marginals is None else self.marginals[:1000].tolist(),
@@ -180,8 +178,6 @@ class ChainSummary:
         from rich.table import Table
 
         table = Table(title=self.title, title_justify="left", show_header=False, min_width=len(self.title))
-        largest = ", ".join(_complex_text(value) for value in self.spectrum[:8])
-        table.add_row("spectrum of Q", largest + (", ..." if len(self.spectrum) > 8 else ""))
         table.add_row("differences shrink by", f"{self.rate:.6g} per step")
         table.add_row("mixing time", f"{self.mixing_time:g} steps to a quarter")
         sizes = ", ".join(map(str, self.components[:8])) + (", ..." if len(self.components) > 8 else "")
@@ -196,31 +192,22 @@ class ChainSummary:
         return table
 
 
-def _complex_text(value: complex) -> str:
-    return f"{value.real:.4g}" if abs(value.imag) < 1e-12 else f"{value.real:.3g}{value.imag:+.3g}i"
-
-
 def summarise(model: Model) -> ChainSummary:
-    """Spectrum, mixing, stationary marginals, components of a model.
+    """Mixing, stationary marginals, components of a model.
 
     >>> from csdp import CoupledChain
     >>> facts = summarise(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]))
     >>> round(facts.rate, 6), facts.mixing_time
     (0.4, 2.0)
     """
-    spectrum, rate = model.spectrum()
+    rate = model.rate()
     mixing = math.inf if rate >= 1 - 1e-12 else float(max(1, math.ceil(math.log(0.25) / math.log(max(rate, 1e-300)))))
     try:
         marginals: Floats | None = model.marginals()
     except CsdpError:
         marginals = None
     sizes = tuple(sorted((len(component) for component in model.components()), reverse=True))
-    return ChainSummary(repr(model), spectrum, rate, mixing, marginals, sizes)
-
-
-def sort_eigenvalues(values: Any) -> tuple[complex, ...]:
-    """Eigenvalues by modulus, then by real and imaginary part, the largest first."""
-    return tuple(complex(v) for v in sorted(values, key=lambda v: (-abs(v), -v.real, -v.imag)))
+    return ChainSummary(repr(model), rate, mixing, marginals, sizes)
 
 
 def reverse_kernel(kernel: Floats, law: Floats) -> Floats:

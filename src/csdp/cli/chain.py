@@ -116,7 +116,7 @@ def make_transitions(states: int, p: float, q: float | None) -> Any:
 
 @chain_app.command("show")
 def show(chain: options.ChainFile, form: options.FormatOption = "table") -> None:
-    """Show the properties of a model: spectrum, mixing time, stationary distributions, components.
+    """Show the properties of a model: mixing time, stationary distributions, components.
 
     \b
     Example:
