@@ -30,11 +30,11 @@ def test_a_bet_has_mean_one():
             check = watch(chain)
             for row in past[:rows]:
                 check.update(row)
-            before = check._each.copy()
+            before = check._bets._each.copy()
             following = np.array(np.unravel_index(number, (3, 3)))
             check.update(following)
             chance = kernel[np.ravel_multi_index(tuple(past[rows - 1]), (3, 3)), number]
-            each += chance * np.exp(check._each - np.logaddexp(before, 0.0))
+            each += chance * np.exp(check._bets._each - np.logaddexp(before, 0.0))
         np.testing.assert_allclose(each, 1.0, rtol=1e-12)
 
 
@@ -56,7 +56,7 @@ def test_an_overconfident_bet_would_be_found_out():
     alarms = 0
     for seed in range(30):
         check = watch(PAIR, rows_between_false_alarms=150 / 0.05)
-        check._allowance = -math.log(1.2)
+        check._bets._allowance = -math.log(1.2)
         for row in PAIR.simulate(150, seed=seed):
             check.update(row.astype(int))
         alarms += check.alarmed_at is not None
@@ -103,7 +103,6 @@ def test_missing_readings_say_nothing():
     check = watch(PAIR)
     for row in ([0, -1], [-1, 1], [1, -1], [-1, -1]):
         status = check.update(row)
-    assert check.transitions == 0
     assert not status.alarm
     with pytest.raises(InputError, match="nothing can be said"):
         csdp.drift(PAIR, np.array([[0, -1], [-1, 0], [0, -1]]), public=True)
@@ -129,3 +128,20 @@ def test_wrong_snapshots(wrong):
 def test_wrong_settings(settings):
     with pytest.raises(InputError, match=next(iter(settings))):
         watch(PAIR, **settings)
+
+
+@pytest.mark.parametrize("how", [{"cycle": (0, 1, 1)}, {"switching": [[0.9, 0.1], [0.2, 0.8]]}])
+def test_backward_chains_with_environments_are_read_from_the_last_row_back(how):
+    chain, other = (backward_environments(laws, how) for laws in (((0.1, 0.5), (0.5, 0.1)), ((0.5, 0.5), (0.6, 0.4))))
+    states = chain.simulate(700, seed=3)
+    assert not csdp.drift(chain, states, public=True).drifted
+    changed = np.concatenate([states[:350], other.simulate(700, seed=3)[350:]])
+    assert csdp.drift(chain, changed, public=True).at >= 350
+    with pytest.raises(InputError, match="no single kernel"):
+        csdp.fitting.drift.DriftCheck(chain, public=True)
+
+
+def backward_environments(laws, how):
+    ring = [[0.8, 0.2, 0.0], [0.0, 0.8, 0.2], [0.2, 0.0, 0.8]]
+    members = [csdp.CoupledChain(ring, [[1 - p, p], [q, 1 - q]], direction="backward") for p, q in laws]
+    return csdp.EnvironmentChain(members, **how)

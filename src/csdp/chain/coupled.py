@@ -25,7 +25,7 @@ from csdp.chain.stationary import SEVERAL_LAWS, connected_parts, count_kinds
 from csdp.chain.steps import LocalLaw, Step, choose_step
 from csdp.errors import InputError, NoStationaryLawError
 
-#: Sequences times states up to which Q is made dense, for the stationary marginals and the rate of mixing; iterated beyond.
+#: Sequences times states up to which Q is made dense, for marginals and the rate of mixing; iterated beyond.
 DENSE_SIZE = 2000
 #: Sequences up to which `coupling` is an array; a sparse one beyond.
 DENSE_SEQUENCES = 2000

@@ -27,7 +27,7 @@ from csdp.arrays import Bools, Floats, Indices, fill_masked
 from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.chain.stationary import margins
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.fitting.prediction import known_environments, shares_of_logs
+from csdp.fitting.prediction import add_environments, predict
 from csdp.fitting.progress import show_progress
 from csdp.fitting.sample import Chain, Progress, check_chain, match_chain, read_sample
 from csdp.panel import Panel
@@ -65,7 +65,7 @@ class Drift:
 
 
 class _NextLaw:
-    """Next-state laws of a chain without environments, row by row."""
+    """Next-state laws of a chain, row by row."""
 
     def __init__(self, chain: CoupledChain | JointChain) -> None:
         if chain.direction == "backward":
@@ -76,7 +76,7 @@ class _NextLaw:
             table, which = chain.transition_table
             self._mixed = chain.edge_weights[:, None, None] * table[which]
 
-    def __call__(self, present: Indices, following: Indices, environment: int | None) -> tuple[Floats, Bools]:
+    def __call__(self, present: Indices) -> tuple[Floats, Bools]:
         """Laws (s, m) and which of them are known, given a snapshot with -1 for missing readings."""
         chain, at = self._chain, np.maximum(present, 0)
         if isinstance(chain, JointChain):
@@ -88,34 +88,38 @@ class _NextLaw:
         return law, np.logical_and.reduceat(present[sources] >= 0, starts)
 
 
-class _EnvironmentLaw:
-    """Next-state laws of a chain with environments, row by row."""
+class _Bets:
+    """Bets on each sequence, from its own state, against the laws of a chain."""
 
-    def __init__(self, chain: EnvironmentChain) -> None:
-        if chain.direction == "backward":
-            raise InputError(
-                "chain: a backward chain with environments given; drift needs the law of the next snapshot: fit one "
-                "with direction='forward'"
-            )
-        self._chain = chain
-        self._members = [_NextLaw(member) for member in chain.environments]
-        self._law = None if chain.switching is None else np.asarray(chain.environment_law)
+    def __init__(self, chain: Chain) -> None:
+        record = chain.fitted
+        self._allowance = 0.0 if record is None else min(0.1, record.parameters / max(record.observations, 1))
+        self._names = chain.names
+        self._seen = np.zeros((chain.sequences, chain.states, chain.states))
+        self._due = np.zeros_like(self._seen)
+        self._each = np.full(chain.sequences, -np.inf)
 
-    def __call__(self, present: Indices, following: Indices, environment: int | None) -> tuple[Floats, Bools]:
-        """Laws (s, m) given the past and the sequences before in the same row, and which of them are known."""
-        each = [member(present, following, None) for member in self._members]
-        laws = np.array([law for law, _ in each])
-        known = np.logical_and.reduce([is_known for _, is_known in each])
-        chance = laws[:, np.arange(following.size), np.maximum(following, 0)]
-        held = np.eye(len(each))[environment] if self._law is None else self._law
-        with np.errstate(divide="ignore"):
-            scores = np.log(np.where(known & (following >= 0), chance, 1.0))
-            before = np.log(held)
-        totals = before[:, None] + np.cumsum(np.column_stack([np.zeros(len(each)), scores]), axis=1)
-        weights = shares_of_logs(totals.T)
-        if self._chain.switching is not None:
-            self._law = weights[-1] @ self._chain.switching
-        return np.asarray(np.einsum("se,esm->sm", weights[:-1], laws)), known
+    @property
+    def evidence(self) -> float:
+        """ln R: the evidence against the chain."""
+        return float(np.logaddexp.reduce(self._each)) - math.log(self._each.size)
+
+    def suspects(self) -> tuple[str, ...]:
+        """The three sequences with the most evidence against the chain."""
+        return tuple(self._names[i] for i in np.argsort(-self._each, kind="stable")[:3])
+
+    def take(self, law: Floats, known: Bools, present: Indices, following: Indices) -> None:
+        """Bet on the next row, whose laws (s, m) are known or not, and learn from it."""
+        known = known & (present >= 0) & (following >= 0)
+        each, at, to = np.arange(law.shape[0]), np.maximum(present, 0), np.maximum(following, 0)
+        ratio = (self._seen[each, at] + _DOUBT) / (self._due[each, at] + _DOUBT)
+        won = ratio[each, to] / (law * ratio).sum(axis=1)
+        gains = np.where(law[each, to] > 0, np.log(won) - self._allowance, np.inf)
+        self._each = np.logaddexp(self._each, 0.0) + np.where(known, gains, 0.0)
+        self._seen *= _FADE
+        self._due *= _FADE
+        self._seen[each[known], at[known], to[known]] += 1.0
+        self._due[each[known], at[known]] += law[known]
 
 
 class DriftCheck:
@@ -129,9 +133,8 @@ class DriftCheck:
     are declared `public`.
 
     Args:
-        chain: the chain in use.
+        chain: the chain in use, without environments.
         rows_between_false_alarms: the least mean number of rows before a false alarm.
-        first_tick: the tick of the first row, for a chain with a clock; every row is one tick.
         public: declare that the rows are public.
 
     >>> chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
@@ -143,38 +146,19 @@ class DriftCheck:
     """
 
     def __init__(
-        self,
-        chain: Chain,
-        *,
-        rows_between_false_alarms: float = 1_000_000,
-        first_tick: int = 0,
-        public: bool = False,
+        self, chain: CoupledChain | JointChain, *, rows_between_false_alarms: float = 1_000_000, public: bool = False
     ) -> None:
         check_chain(chain)
+        chain.require_one_kernel()
         limit = check.number("rows_between_false_alarms", rows_between_false_alarms, above=1)
         if not public:
             _warn_of_leak()
         self.chain = chain
         self.threshold = math.log(limit)
-        self.rows = self.transitions = 0
+        self.rows = 0
         self.alarmed_at: int | None = None
-        record = chain.fitted
-        self._allowance = 0.0 if record is None else min(0.1, record.parameters / max(record.observations, 1))
-        self._first_tick = first_tick
-        self._law = _EnvironmentLaw(chain) if isinstance(chain, EnvironmentChain) else _NextLaw(chain)
+        self._law, self._bets = _NextLaw(chain), _Bets(chain)
         self._before: Indices | None = None
-        self._seen = np.zeros((chain.sequences, chain.states, chain.states))
-        self._due = np.zeros_like(self._seen)
-        self._each = np.full(chain.sequences, -np.inf)
-
-    @property
-    def evidence(self) -> float:
-        """ln R: the evidence against the chain."""
-        return float(np.logaddexp.reduce(self._each)) - math.log(self._each.size)
-
-    def suspects(self, most: int = 3) -> tuple[str, ...]:
-        """The sequences with the most evidence against the chain."""
-        return tuple(self.chain.names[i] for i in np.argsort(-self._each, kind="stable")[:most])
 
     def update(self, snapshot: npt.ArrayLike) -> DriftStatus:
         """Take one row of states, -1 if missing, and report whether the chain still holds."""
@@ -187,34 +171,14 @@ class DriftCheck:
             raise InputError(f"snapshot: states lie between 0 and {self.chain.states - 1}; -1 marks a missing reading")
         following = row.astype(np.intp)
         if self._before is not None:
-            self._bet(self._before, following)
+            self._bets.take(*self._law(self._before), self._before, following)
         self._before = following
         self.rows += 1
-        alarm = self.evidence >= self.threshold
+        evidence = self._bets.evidence
+        alarm = evidence >= self.threshold
         if alarm and self.alarmed_at is None:
             self.alarmed_at = self.rows - 1
-        return DriftStatus(self.rows, self.evidence, self.threshold, alarm)
-
-    def _environment(self) -> int | None:
-        """The environment of the coming row, if the chain knows it."""
-        if not isinstance(self.chain, EnvironmentChain):
-            return None
-        path = known_environments(self.chain, np.array([self._first_tick + self.rows]))
-        return None if path is None else int(path[0])
-
-    def _bet(self, present: Indices, following: Indices) -> None:
-        law, known = self._law(present, following, self._environment())
-        known = known & (present >= 0) & (following >= 0)
-        each, at, to = np.arange(law.shape[0]), np.maximum(present, 0), np.maximum(following, 0)
-        ratio = (self._seen[each, at] + _DOUBT) / (self._due[each, at] + _DOUBT)
-        won = ratio[each, to] / (law * ratio).sum(axis=1)
-        gains = np.where(law[each, to] > 0, np.log(won) - self._allowance, np.inf)
-        self._each = np.logaddexp(self._each, 0.0) + np.where(known, gains, 0.0)
-        self.transitions += int(known.sum())
-        self._seen *= _FADE
-        self._due *= _FADE
-        self._seen[each[known], at[known], to[known]] += 1.0
-        self._due[each[known], at[known]] += law[known]
+        return DriftStatus(self.rows, evidence, self.threshold, alarm)
 
 
 def _warn_of_leak() -> None:
@@ -236,7 +200,8 @@ def drift(
 ) -> Drift:
     """Does the chain still describe new readings? If they follow it, it says no with chance at most `false_alarm`.
 
-    The same test as `DriftCheck`, with the alarm at `R >= rows / false_alarm`.
+    The same test as `DriftCheck`, with the alarm at `R >= rows / false_alarm`. A backward chain is watched from the
+    last row back, with the same guarantee: `at` is then the first row of the stretch that contradicts the chain.
 
     Args:
         chain: the chain in use.
@@ -258,33 +223,38 @@ leakage; if such times come and go, with environment='hidden'.
     if not public:
         _warn_of_leak()
     readings = match_chain(chain, read_sample(data, states=chain.states))
-    ticks = readings.states.shape[0]
-    first = int(data.ticks[0]) if isinstance(data, Panel) else 0
-    watch = DriftCheck(chain, rows_between_false_alarms=ticks / false_alarm, first_tick=first, public=True)
-    highest, suspects = -math.inf, watch.suspects()
+    rows = readings.states.shape[0]
+    ticks = data.ticks if isinstance(data, Panel) else np.arange(rows)
+    prediction = predict(chain, add_environments(chain, readings, ticks))
+    found = [prediction.law(target) for target in range(chain.sequences)]
+    laws, known = np.stack([law for law, _ in found], axis=1), np.stack([is_known for _, is_known in found], axis=1)
+    if not known.any():
+        raise InputError("data: no transition was read at both ends; nothing can be said")
+    states, bets = prediction.sample.states.astype(np.intp), _Bets(chain)
+    threshold = math.log(rows / false_alarm)
+    highest, at, suspects = -math.inf, None, bets.suspects()
     with show_progress(progress) as report:
-        for n, row in enumerate(readings.states):
-            status = watch.update(row)
-            if status.alarm and watch.alarmed_at == n:
-                suspects = watch.suspects()
-            highest = max(highest, status.evidence)
+        for n in range(1, rows):
+            bets.take(laws[n - 1], known[n - 1], states[n - 1], states[n])
+            highest = max(highest, bets.evidence)
+            if at is None and highest >= threshold:
+                at, suspects = n if chain.direction == "forward" else rows - 1 - n, bets.suspects()
             if n % 256 == 0:
-                report("watching", n, ticks)
-    drifted = watch.alarmed_at is not None
+                report("watching", n, rows)
+    drifted = at is not None
     verdict = "The chain describes these data: no evidence against it."
     if drifted:
         advice = "" if isinstance(chain, EnvironmentChain) else "; if such times come and go, with environment='hidden'"
+        where = f"from row {at} at the latest" if chain.direction == "forward" else f"in the rows from row {at} on"
         verdict = (
-            f"The chain no longer describes these data, from row {watch.alarmed_at} at the latest (most: "
-            f"{', '.join(suspects)}). Fit again before relying on its leakage{advice}."
+            f"The chain no longer describes these data, {where} (most: {', '.join(suspects)}). Fit again before "
+            f"relying on its leakage{advice}."
         )
-    if not watch.transitions:
-        raise InputError("data: no transition was read at both ends; nothing can be said")
     return Drift(
         drifted,
-        watch.alarmed_at,
+        at,
         highest,
-        watch.threshold,
+        threshold,
         float(false_alarm),
         suspects if drifted else (),
         verdict,
