@@ -64,8 +64,6 @@ class Clock:
             lateness.
         times: "wall": times are seconds since 1970 and are compared with the wall clock. "data": they are what the data
             say, as in the replay of a recording, or ticks that are counted; then so is the age of what is published.
-        jump: with times="data", how many ticks a time may lie ahead of what most sequences have reached; by default as
-            many as an output can rest on, and ten more.
 
     Formal guarantee, with times="wall": no tick is closed before the wall clock has passed its end, whatever arrives.
     A time that counts is at most `now + ahead`, so the watermark is at most `now + ahead - lateness <= now`.
@@ -87,7 +85,6 @@ class Clock:
     lateness: Time = 0
     ahead: Time | None = None
     times: Times = "wall"
-    jump: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.step, bool) or not isinstance(self.step, int) or not 1 <= self.step <= TIME_LIMIT:
@@ -105,20 +102,15 @@ class Clock:
         self._check_settings()
 
     def _check_settings(self) -> None:
-        """`ahead` belongs to the wall clock, `jump` to data; neither may undo what the other settings promise."""
-        if self.times == "wall" and self.jump is not None:
-            raise InputError("clock: jump given; it is for times='data', with the wall clock give ahead")
+        """`ahead` belongs to the wall clock, and may not undo what the lateness promises."""
         if self.ahead is not None and self.times == "data":
-            raise InputError("clock: ahead given; with times='data' nothing says what the present is, give jump")
+            raise InputError("clock: ahead given; with times='data' nothing says what the present is")
         if self.ahead is not None and self.ahead > self.lateness:
             raise InputError(
                 f"clock: ahead {self.ahead:g} given, lateness {self.lateness:g}; ahead is at most the lateness, or a "
                 "time from the future would close ticks before they are over and publish the present as if it were "
                 "old. Give a smaller ahead or a longer lateness"
             )
-        whole = isinstance(self.jump, int) and not isinstance(self.jump, bool) and 1 <= self.jump <= TIME_LIMIT
-        if self.jump is not None and not whole:
-            raise InputError(f"clock: jump {self.jump!r} given; a whole number of ticks, 1 or more")
 
     def tick(self, time: Time) -> int:
         """The tick that a time belongs to: floor((time - origin) / step), exactly."""

@@ -57,8 +57,8 @@ def test_beliefs_are_those_of_an_enumeration_of_all_paths(coupling, transitions,
     s, m = chain.sequences, chain.states
     plan = Plan(chain, Mean(), ages, 1.5)
     truth = np.zeros((len(outputs), s), dtype=int)
-    alone = attack(plan, outputs)
-    informed = attack(plan, outputs, truth=truth, adversary="informed")
+    alone = attack(plan, outputs, adversary="uninformed")
+    informed = attack(plan, outputs, truth=truth)
     for tick in range(len(outputs)):
         now, all_ = (
             by_enumeration(coupling, transitions, ages, 1.5, outputs, tick, seen).reshape((m,) * s)
@@ -81,7 +81,7 @@ def test_odds_never_move_more_than_the_leakage_of_the_present(query, chain, ages
     """For every output that came, not only on average: the bound is for the worst of them."""
     plan = Plan(chain, query, ages, 2.0)
     states = chain.simulate(60, seed=3)
-    belief = attack(plan, publish_outputs(plan, states), truth=states, adversary="informed")
+    belief = attack(plan, publish_outputs(plan, states), truth=states)
     accountant = Accountant(plan)
     for tick in range(plan.max_age, 60):
         releases = tick - plan.max_age + 1
@@ -103,7 +103,7 @@ def test_hindsight_tells_more_than_the_present_is_allowed_to():
     belief = attack(plan, publish_outputs(plan, states), truth=states)
     right = belief.guessed()
     assert right["prior"] < right["posterior"] < right["hindsight"]
-    assert "400 ticks, uninformed" in repr(belief)
+    assert "400 ticks, informed" in repr(belief)
 
 
 def test_a_schedule_of_noise_levels_is_followed():
@@ -121,7 +121,6 @@ def test_a_schedule_of_noise_levels_is_followed():
         ({"outputs": ["high"]}, "rows of numbers expected"),
         ({"outputs": [float("inf")]}, "infinite numbers"),
         ({"adversary": "any"}, "'informed' or 'uninformed'"),
-        ({"adversary": "informed"}, "give truth"),
         ({"truth": [[2]]}, "state numbers 0..1"),
         ({"truth": [[0], [1]]}, r"shape \(1, 1\)"),
     ],
@@ -136,7 +135,9 @@ def test_bad_input_is_told(options, message):
 def test_more_bad_input():
     with pytest.raises(InputError, match="family"):
         attack(Plan(Family([ONE, SKEWED]), Mean(), 1, 1.0), [0.5])
+    with pytest.raises(InputError, match="give truth"):
+        attack(Plan(PAIR, Mean(), 1, 1.0), [0.5])
     with pytest.raises(TooLargeError, match="at most 4,096"):
-        attack(Plan(PAIR, Mean(), (1, 12), 1.0), [0.5])
+        attack(Plan(PAIR, Mean(), (1, 12), 1.0), [0.5], adversary="uninformed")
     with pytest.raises(InputError, match="needs truth"):
         attack(Plan(ONE, Mean(), 1, 1.0), [0.5]).guessed()

@@ -230,7 +230,6 @@ def test_the_record_says_which_presents_were_compared_and_how():
     assert str(result.pair) == "x1 = 1 against 0"
     assert result.chosen + result.reported == 20_001
     assert 0 <= result.hits[1] < result.hits[0] <= result.reported
-    assert result.growth[-1] == (result.reported, result.lower)
     assert float(lower_bound(*_each(result), alarm=1 - result.confidence)) == result.lower
     content = result.to_dict()
     assert content["verdict"] == result.verdict

@@ -48,7 +48,7 @@ def test_what_the_gate_wrote_is_confirmed(where, chosen, limits):
         publisher = Publisher(chosen, dataset=NAME, ledger=ledger, on_refusal="skip", **limits)
         batch = publisher.publish(gaps(sequences=chosen.model.sequences))
         assert len(batch) > 5
-        result = replay(ledger, dataset=NAME, plans=[chosen], chains=[chosen.chain])
+        result = replay(ledger, dataset=NAME, plans=[chosen])
         assert result.findings == ()
         assert result.notes == ()
         assert [checked.tick for checked in result.charges[NAME]] == [release.tick for release in batch]
@@ -207,13 +207,12 @@ def test_a_custom_query_needs_its_plan(where):
         assert len(result.charges[NAME]) == 5
 
 
-def test_a_plan_or_chain_that_was_never_published_under_is_told(where):
+def test_a_plan_that_was_never_published_under_is_told(where):
     with Ledger.open(where) as ledger:
         Publisher(plan(), dataset=NAME, ledger=ledger).publish(gaps(4))
-        result = replay(ledger, plans=[plan(epsilon_c=0.4)], chains=[PAIR])
+        result = replay(ledger, plans=[plan(epsilon_c=0.4)])
         assert [finding.what[:45] for finding in result.findings] == [
             "no dataset was published under the plan " + plan(epsilon_c=0.4).digest[:5],
-            "no dataset was published under the chain " + PAIR.digest[:4],
         ]
         with pytest.raises(LedgerConflictError, match="no dataset 'ward-8'"):
             replay(ledger, dataset="ward-8")

@@ -151,7 +151,7 @@ def test_drift_is_told_to_the_operator_only(run, paper, started):
     started.write_text(f"drift = true\n{started.read_text()}")
     lines = "".join(json.dumps({"time": t, "values": [t % 2, t % 2]}) + "\n" for t in range(300))
     done = run("stream", "--spec", started, stdin=lines)
-    assert done.stderr.count("csdp: drift: the readings no longer follow the chain") == 1
+    assert done.stderr.count("drift: the readings no longer follow the chain") == 1
     assert done.stdout == ""
 
 

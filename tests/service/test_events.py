@@ -84,7 +84,7 @@ def run_alone(work):
 def quick(monkeypatch):
     """Rounds and statuses without pauses."""
     monkeypatch.setattr(events, "POLL", 0.02)
-    monkeypatch.setattr(events, "pause_between_reads", lambda _: 0.0)
+    monkeypatch.setattr(events, "PAUSE", 0.0)
 
 
 def test_a_client_that_asks_in_the_middle_of_an_update_misses_nothing(quick):
@@ -96,7 +96,7 @@ def test_a_client_that_asks_in_the_middle_of_an_update_misses_nothing(quick):
         await second.take()
         dataset.append("commit")
         await feed._update()
-        await first.take_until(1)  # joined for all that have seen nothing, as `second`, who is slower
+        await first.take_until(1)  # `second` is slower
         dataset.append("refuse", "commit")
         await asyncio.sleep(0.03)
         dataset.may_answer.clear()
@@ -120,7 +120,7 @@ def test_a_client_that_asks_in_the_middle_of_an_update_misses_nothing(quick):
 def test_what_is_published_while_a_round_reads_is_read_in_the_next(monkeypatch):
     """No poll helps here: the publisher's call alone must be enough."""
     monkeypatch.setattr(events, "POLL", 60.0)
-    monkeypatch.setattr(events, "pause_between_reads", lambda _: 0.001)
+    monkeypatch.setattr(events, "PAUSE", 0.001)
 
     async def run():
         dataset = Recorded()

@@ -66,9 +66,8 @@ def test_a_value_that_is_no_number_is_a_gap(shared, value):
     "kind", ["", "text/plain", "application/xml", "multipart/form-data; boundary=x", "application/jsonx"]
 )
 def test_other_types_of_bodies(shared, kind):
-    for role, path in (("writer", f"{URL}/snapshots"), ("admin", "/api/keys")):
-        answer = shared.client(role, "*").post(path, content=b"{}", headers={"Content-Type": kind})
-        assert answer.status_code == 415
+    answer = shared.client("writer").post(f"{URL}/snapshots", content=b"{}", headers={"Content-Type": kind})
+    assert answer.status_code == 415
 
 
 JSON = st.recursive(
@@ -114,7 +113,7 @@ CHECKS = [
     response_schema_conformance,
     response_headers_conformance,
 ]
-ROLE_OF = {"/metrics": "admin", "/api/keys": "admin", "/api/keys/{key_id}": "admin"}
+ROLE_OF = {"/metrics": "admin"}
 
 
 def schema_of(shared):
@@ -124,11 +123,11 @@ def schema_of(shared):
     return schemathesis.openapi.from_dict(content)
 
 
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", range(7))
 def test_answers_are_as_described(shared, number):
     schema = schema_of(shared)
     operations = [found.ok() for found in schema.get_all_operations()]
-    assert len(operations) == 10
+    assert len(operations) == 7
     operation = operations[number]
     role = ROLE_OF.get(operation.path, "writer" if operation.method.upper() == "POST" else "reader")
     headers = shared.access.headers(role, "*")

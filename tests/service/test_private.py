@@ -58,7 +58,7 @@ def every_answer(served):
         client = served.client(role, "*")
         for path in ("releases?limit=1000", "status", "ledger?limit=1000"):
             yield client.get(f"{URL}/{path}").content
-        for path in ("/api/datasets", "/api/keys", "/metrics", "/openapi.json", "/health"):
+        for path in ("/api/datasets", "/metrics", "/openapi.json", "/health"):
             yield client.get(path).content
         with client.stream("GET", f"{URL}/events", headers={"Last-Event-ID": "0"}) as live:
             if live.status_code == 200:
@@ -128,8 +128,6 @@ MARK = "Zebra77Secret"
         ("GET", f"{URL}/events", {"headers": {"Last-Event-ID": MARK}}),
         ("GET", f"/api/datasets/{MARK}/status", {}),
         ("GET", f"/{MARK}", {}),
-        ("DELETE", f"/api/keys/{MARK}", {}),
-        ("POST", "/api/keys", {"json": {"role": MARK, "datasets": [MARK], "label": MARK * 50, MARK: MARK}}),
     ],
 )
 def test_an_error_never_repeats_what_was_sent(shared, method, path, more):
@@ -143,8 +141,7 @@ def test_an_error_never_repeats_what_was_sent(shared, method, path, more):
                 assert content["status"] == answer.status_code
                 assert content["type"].startswith("urn:csdp:problem:")
                 assert content["detail"]
-                shown = answer.text.replace('"where":"' + MARK, "") if path == "/api/keys" else answer.text
-                assert MARK not in shown
+                assert MARK not in answer.text
     assert MARK not in "\n".join(records)
 
 

@@ -77,7 +77,7 @@ def test_the_first_start_shows_a_key_once(tmp_path):
         told = (tmp_path / "stderr").read_text()
         [key] = [word for word in told.split() if word.startswith("csdp_")]
         headers = {"Authorization": f"Bearer {key}"}
-        answer = httpx.get(f"http://127.0.0.1:{service.port}/api/keys", headers=headers, timeout=300)
+        answer = httpx.get(f"http://127.0.0.1:{service.port}/api/datasets", headers=headers, timeout=300)
         assert answer.status_code == 200
         assert key.split("_", 2)[2] not in (tmp_path / "keys.json").read_text()
         assert service.stop() == 0

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
-from csdp.errors import InputError
 from csdp.service.app import create
 from csdp.service.keys import ROLES, Key, Keys, matches, new_key
 
@@ -22,9 +19,6 @@ EXPECTED = {
     ("get", "/api/datasets/{name}/events"): (200, None),
     ("get", "/api/datasets/{name}/status"): (200, None),
     ("get", "/api/datasets/{name}/ledger"): (200, None),
-    ("get", "/api/keys"): (200, None),
-    ("post", "/api/keys"): (201, {"role": "reader", "datasets": [WARD]}),
-    ("delete", "/api/keys/{key_id}"): (404, None),  # none has this id
 }
 PUBLIC = {("get", "/health")}
 
@@ -50,7 +44,7 @@ def operations(api):
 
 def ask(client, route, *, dataset=WARD, body=None):
     method, path = route
-    url = path.replace("{name}", dataset).replace("{key_id}", "0" * 12)
+    url = path.replace("{name}", dataset)
     with client.stream(method.upper(), url, json=body) as answer:
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
             next(answer.iter_raw())
@@ -72,7 +66,7 @@ def test_a_route_is_for_its_roles_alone(shared, api, route):
     allowed = dict(operations(api))[route]["x-roles"]
     status, body = EXPECTED[route]
     for role in ROLES:
-        datasets = ("*",) if route[1] == "/metrics" or route[1].startswith("/api/keys") else (WARD,)
+        datasets = ("*",) if route[1] == "/metrics" else (WARD,)
         answer = ask(shared.client(role, *datasets), route, body=body)
         expected = status if role in allowed or route in PUBLIC else 403
         assert answer.status_code == expected, (role, answer.status_code)
@@ -111,49 +105,17 @@ def test_metrics_are_for_admins_of_everything(shared):
 
 
 def test_a_removed_key_stops_at_once(served):
-    admin, reader = served.client("admin", "*"), served.client("reader")
+    reader, store = served.client("reader"), served.access.store
     assert reader.get("/api/datasets").status_code == 200
-    found = next(one for one in admin.get("/api/keys").json() if one["role"] == "reader")
+    found = next(one for one in store.all() if one.role == "reader")
     with reader.stream("GET", f"/api/datasets/{WARD}/events") as live:
         raw = live.iter_raw()
         next(raw)
-        assert admin.delete(f"/api/keys/{found['id']}").status_code == 204
+        assert store.remove(found.id) == found
         assert served.client("reader").get("/api/datasets").status_code == 401
         hand_in(served.client("writer"), range(4))
         assert b"".join(raw) == b""  # the connection ends, and nothing more was sent
-    assert admin.delete(f"/api/keys/{found['id']}").status_code == 404
-
-
-def test_keys_are_for_admins_of_everything(served):
-    mine = served.client("admin")
-    assert mine.get("/api/keys").status_code == 403
-    assert mine.post("/api/keys", json={"role": "reader", "datasets": [WARD]}).status_code == 403
-    assert mine.delete(f"/api/keys/{'0' * 12}").status_code == 403
-
-
-def test_the_last_admin_stays(served):
-    admin = served.client("admin", "*")
-    [me] = admin.get("/api/keys").json()
-    assert admin.delete(f"/api/keys/{me['id']}").status_code == 422
-    second = admin.post("/api/keys", json={"role": "admin", "datasets": ["*"]}).json()
-    assert admin.delete(f"/api/keys/{second['id']}").status_code == 204
-
-
-def test_two_admins_who_remove_each_other_at_once_leave_one(tmp_path):
-    """Each looks whether it is the last while no other process can change the file."""
-    keys = [new_key("admin", ["*"])[0] for _ in range(2)]
-    for key in keys:
-        Keys(tmp_path / "keys.json").add(key)
-
-    def remove(key):
-        try:
-            return Keys(tmp_path / "keys.json").remove(key.id)
-        except InputError:
-            return None
-
-    with ThreadPoolExecutor(2) as pool:
-        assert [key is None for key in pool.map(remove, keys)].count(True) == 1
-    assert len(Keys(tmp_path / "keys.json").all()) == 1
+    assert store.remove(found.id) is None
 
 
 def test_keys_are_kept_as_hashes_in_a_private_file(tmp_path):

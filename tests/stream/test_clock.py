@@ -179,7 +179,6 @@ class TestWallClock:
         {"lateness": -1},
         {"lateness": math.nan},
         {"ahead": 300, "lateness": 10},
-        {"jump": 0, "times": "data"},
         {"times": "logical"},
     ],
 )

@@ -60,7 +60,7 @@ def attack(
     outputs: Sequence[Sequence[float] | float | None] | npt.ArrayLike,
     *,
     truth: npt.ArrayLike | None = None,
-    adversary: Literal["informed", "uninformed"] = "uninformed",
+    adversary: Literal["informed", "uninformed"] = "informed",
     first_tick: int = 0,
 ) -> Attack:
     """Compute the posterior of every present state from published outputs, for a known model and noise.
@@ -72,8 +72,9 @@ def attack(
         plan: the plan that was published.
         outputs: one row (d,) for every successive tick, None or NaN if nothing was published. Readings
             older than planned are not modelled.
-        truth: state numbers (T, s), if they are known; needed for an informed attacker, who knows all presents but one.
-        adversary: whether the attacker knows the other present states ("informed") or none ("uninformed").
+        truth: state numbers (T, s), if they are known; an informed attacker of several sequences needs them.
+        adversary: whether the attacker knows the other present states ("informed", whom certificates are about) or none
+            of them ("uninformed").
         first_tick: the tick of the first row, which matters to a plan with a schedule of noise levels.
 
     >>> from csdp import CoupledChain, Mean
@@ -89,8 +90,11 @@ def attack(
     model = plan.model
     rows = _output_rows(plan, outputs)
     states = _check_truth(plan, truth, rows.shape[0])
-    if adversary == "informed" and states is None:
-        raise InputError("attack: an informed attacker knows the other presents; give truth, the true states")
+    if adversary == "informed" and states is None and model.sequences > 1:
+        raise InputError(
+            "attack: an informed attacker knows the other presents; give truth, the true states, or choose "
+            "adversary='uninformed'"
+        )
     window = _Window(plan, first_tick)
     filtered = window.forward(rows)
     smoothed = window.backward(rows, filtered)

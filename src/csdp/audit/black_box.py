@@ -48,7 +48,7 @@ class Audit:
 
     `claim` is the leakage it was compared with, `claim_words` its origin. `event` is the set of outputs that
     distinguishes the two presents of `pair`; `hits` of `reported` samples were in it under the likelier present and
-    under the other one. `growth` has the bound after the first n of the reported samples.
+    under the other one.
     """
 
     lower: float
@@ -61,7 +61,6 @@ class Audit:
     chosen: int
     reported: int
     hits: tuple[int, int]
-    growth: tuple[tuple[int, float], ...]
     seed: int | None
 
     @property
@@ -167,7 +166,6 @@ def audit(
         chosen=samples // 2,
         reported=samples - samples // 2,
         hits=(0, 0),
-        growth=(),
         seed=seed,
     )
     return _add_bound(event, halves[1], alarm, record)
@@ -614,19 +612,16 @@ def lower_bound(inside: Any, of: Any, against: Any, of_against: Any, *, alarm: f
 
 
 def _add_bound(event: Event, half: tuple[Floats, Floats], alarm: float, record: Audit) -> Audit:
-    """Fill in the bound from the half that the choice did not use, after growing numbers of its samples."""
+    """Fill in the bound from the half that the choice did not use."""
     inside, against = (event.hits(outputs) for outputs in half)
     pair = record.pair
     if not event.forward:
         inside, against = against, inside
         pair = replace(pair, present=pair.alternative, alternative=pair.present)
-    count = inside.size
-    sizes = np.unique(np.geomspace(min(100, count), count, 24).astype(int))
-    k1, k0 = (np.cumsum(hits)[sizes - 1] for hits in (inside, against))
+    hits = int(inside.sum()), int(against.sum())
+    bound = float(lower_bound(hits[0], inside.size, hits[1], against.size, alarm=alarm))
     # A leakage is never negative, so 0 is always a lower bound.
-    bounds = np.maximum(lower_bound(k1, sizes, k0, sizes, alarm=alarm), 0.0)
-    growth = tuple((int(n), float(b)) for n, b in zip(sizes, bounds, strict=True))
-    return replace(record, lower=growth[-1][1], pair=pair, hits=(int(k1[-1]), int(k0[-1])), growth=growth)
+    return replace(record, lower=max(0.0, bound), pair=pair, hits=hits)
 
 
 def _percent(confidence: float) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from csdp.accountant import Accountant, Lateness, State
 from csdp.bounds.result import as_text, round_up
-from csdp.chain import Family, Model, fits_epsilon, join_fits, recorded_fits
+from csdp.chain import fits_epsilon, join_fits, recorded_fits
 from csdp.errors import AlteredPlanError, InputError, LedgerError
 from csdp.ledger import Charge, Entry, Ledger, PrivacyLimits, Terms
 from csdp.plan import ALGORITHM, Plan, check_supported
@@ -97,7 +97,6 @@ def replay(
     *,
     dataset: str | None = None,
     plans: Iterable[Plan] = (),
-    chains: Iterable[Model | Family] = (),
     head: str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Replay:
@@ -110,7 +109,6 @@ def replay(
         ledger: the ledger.
         dataset: one dataset only; by default all.
         plans: plans to use if the ledger's own copy cannot be read back (custom queries); each must be recorded.
-        chains: models that the plans are expected to use; each must be recorded.
         head: head hash of the dataset, noted earlier.
         progress: called with (text, done, total).
 
@@ -134,7 +132,7 @@ def replay(
     left_out = 0
     for name in names:
         terms = ledger.history(name)
-        recorded |= {digest for one in terms for digest in (one.plan_digest, one.chain_digest)}
+        recorded |= {one.plan_digest for one in terms}
         run = _DatasetReplay(name, {one.number: one for one in terms}, own_plans)
         total = ledger.summary(name).head_seq
         outputs = _read_outputs(ledger, name, run)
@@ -146,10 +144,9 @@ def replay(
         notes += run.notes
         charges[name] = tuple(run.charges)
         left_out += run.left_out
-    expected = {**dict.fromkeys(own_plans, "plan"), **{chain.digest: "chain" for chain in chains}}
-    for digest, what in expected.items():
+    for digest in own_plans:
         if digest not in recorded:
-            words = f"no dataset was published under the {what} {digest[:12]} that was given"
+            words = f"no dataset was published under the plan {digest[:12]} that was given"
             findings.append(Finding(None, None, None, words))
     return Replay(tuple(names), tuple(findings), tuple(notes), charges, left_out)
 

@@ -44,9 +44,6 @@ def serve(
     ] = False,
     rate: Annotated[float, typer.Option(min=0.1, help="Average requests per second allowed for one key.")] = 200.0,
     max_body: Annotated[int, typer.Option(min=1024, help="Largest size of a request's body, in bytes.")] = 16 * 2**20,
-    open_metrics: Annotated[
-        bool, typer.Option("--open-metrics", help="Serve /metrics to this machine without a key.")
-    ] = False,
     check: Check = False,
 ) -> None:
     """Serve datasets over HTTP: readings in, published numbers out, and a dashboard.
@@ -75,7 +72,6 @@ def serve(
         max_body=max_body,
         max_line=min(max_body, Settings.max_line),
         max_waiting=max(4 * max_body, Settings.max_waiting),
-        open_metrics=open_metrics,
         standby=standby,
     )
     store = _open_keys(keys)
@@ -113,8 +109,8 @@ def new(
     role: Annotated[
         Literal["writer", "reader", "admin"],
         typer.Option(
-            help="What the key allows: send readings (writer), see what is published (reader), or also manage keys "
-            "(admin)."
+            help="What the key allows: send readings (writer), see what is published (reader), or also the whole "
+            "ledger (admin)."
         ),
     ],
     dataset: Annotated[

@@ -13,7 +13,7 @@ from csdp.cli.options import Check
 from csdp.cli.terminal import console, print_lines, print_notice, printable
 
 if TYPE_CHECKING:
-    from csdp.stream import Alarm, Status
+    from csdp.stream import Status
 
 
 def stream(
@@ -45,7 +45,7 @@ def stream(
         return
     forbid_core_dumps()
     with (
-        open_stream(read_spec(spec), on_drift=_print_drift) as live,
+        open_stream(read_spec(spec)) as live,
         stop_on_signals(live.runner.stop),
         _status_line() as update,
     ):
@@ -65,14 +65,6 @@ def summarise_status(status: Status) -> str:
     return (
         f"{status.dataset}: {status.published:,} published{last}{without}{reason}; messages: {counts or 'none'}"
         f"{past}{times}{trouble}"
-    )
-
-
-def _print_drift(_: Alarm) -> None:
-    """Print an alarm on the operator's terminal only: it is derived from private readings."""
-    print_notice(
-        "drift: the readings no longer follow the chain, which the certified leakage assumes. "
-        "This is private: do not act on it in public"
     )
 
 

@@ -30,7 +30,7 @@ from csdp.estimate import (
 from csdp.estimate.history import has_history
 from csdp.estimate.result import LEVEL, About, check_about
 from csdp.fran import Output
-from csdp.ledger import Ledger, Published, Reserved
+from csdp.ledger import Ledger, Published
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher.sources import published_bounds, true_answers
@@ -166,9 +166,6 @@ class ReleaseEstimates:
 
     def __init__(self, plan: Plan, *, dataset: str, ledger: Ledger, estimator: Estimator | None) -> None:
         self._plan, self._dataset, self._ledger, self._given = plan, dataset, ledger, estimator
-        # The observations that the last estimate was made of, and after which entry of the ledger they are the newest.
-        self._last: list[Observation] = []
-        self._newest: int | None = None
 
     @cached_property
     def estimator(self) -> Estimator | None:
@@ -179,34 +176,22 @@ class ReleaseEstimates:
         self,
         outputs: Sequence[tuple[int, Output]],
         published: Sequence[Published] = (),
-        *,
-        reserved: Sequence[Reserved] = (),
     ) -> list[Output]:
         """The outputs of ticks, in order, with estimates from themselves and from what was published before.
 
-        `published`: of the same batch, recorded earlier. `reserved`: their reservations; where these follow the entry
-        that `remember` was given, no other process has written, and nothing is read.
+        `published`: of the same batch, recorded earlier.
         """
         estimator = self.estimator
         if estimator is None or not outputs:
             return [output for _, output in outputs]
-        if reserved and not published and self._newest == reserved[0].seq - 1:
-            seen = {one.tick: one for one in self._last}
-        else:
-            before = self._recorded_before(outputs[0][0], estimator.memory - 1)
-            seen = {one.tick: one for earlier in (before, published) for one in self._observations(earlier)}
+        before = self._recorded_before(outputs[0][0], estimator.memory - 1)
+        seen = {one.tick: one for earlier in (before, published) for one in self._observations(earlier)}
         finished = []
         for tick, output in outputs:
             seen[tick] = self._observe(tick, output)
             last = [seen[at] for at in sorted(seen) if at <= tick][-estimator.memory :]
             finished.append(_with_estimate(estimator, last, output))
-        self._last, self._newest = last, None
         return finished
-
-    def remember(self, reserved: Sequence[Reserved], committed: Sequence[Published]) -> None:
-        """Note that outputs were recorded; the next ones read the ledger only if others wrote in between."""
-        if committed:
-            self._newest = committed[-1].seq if committed[0].seq == reserved[-1].seq + 1 else None
 
     def _recorded_before(self, tick: int, limit: int) -> list[Published]:
         """The last releases before a tick; none where the ledger cannot be read at the moment."""

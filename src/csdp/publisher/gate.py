@@ -466,10 +466,9 @@ class Publisher(Standing):
             error.add_note(f"{ticks} were charged and are lost; nothing of them was published")
             raise
         drawn = [(r.tick, output) for r, output in zip(granted, outputs, strict=True)]
-        outputs = self.estimates.add(drawn, recorded, reserved=granted)
+        outputs = self.estimates.add(drawn, recorded)
         pairs = [(r, record_output(self.plan, r, output)) for r, output in zip(granted, outputs, strict=True)]
         committed = self.ledger.commit_many(pairs)
-        self.estimates.remember(granted, committed)
         releases.extend(map(Release.of, committed))
         skipped.extend(answer for answer in answers if isinstance(answer, Skipped))
         if refusal is not None:

@@ -27,7 +27,6 @@ class Settings:
         max_listeners: clients on live events.
         work_seconds: how long a request may wait for its dataset.
         standby: wait while another process publishes one of the datasets, and take over when it ends.
-        open_metrics: serve metrics without a key to clients on this machine.
     """
 
     specs: tuple[str, ...]
@@ -45,4 +44,3 @@ class Settings:
     max_listeners: int = 200
     work_seconds: float = 30.0
     standby: bool = False
-    open_metrics: bool = False

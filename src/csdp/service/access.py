@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import time
 from collections import OrderedDict
@@ -122,15 +121,6 @@ async def get_service(request: Request) -> Service:
     return service
 
 
-def is_local(request: Request) -> bool:
-    """Whether the client is on this machine and no proxy forwards for others."""
-    forwarded = {"x-forwarded-for", "forwarded", "x-real-ip"} & set(request.headers.keys())
-    try:
-        return not forwarded and ipaddress.ip_address(_address(request)).is_loopback
-    except ValueError:
-        return False
-
-
 def _address(request: Request) -> str:
     return request.client.host if request.client is not None else ""
 
@@ -173,16 +163,6 @@ Writer = Annotated[Key, Depends(require("writer"))]
 Reader = Annotated[Key, Depends(require("reader", "admin"))]
 AnyRole = Annotated[Key, Depends(require("writer", "reader", "admin"))]
 Admin = Annotated[Key, Depends(require("admin"))]
-
-
-async def require_manager(key: Admin) -> Key:
-    """The dependency of routes that are about all datasets."""
-    if not key.is_for_all:
-        raise HttpProblem(403, "role", "this needs an admin key for all datasets")
-    return key
-
-
-Manager = Annotated[Key, Depends(require_manager)]
 
 
 async def run_in_thread(service: Service, work: Callable[[], Result]) -> Result:

@@ -52,7 +52,7 @@ _HEADERS = [
 _ABOUT = """Readings come in, private numbers go out: each tick once, never above the limits of its dataset.
 
 Every request but `/health` needs an API key, `Authorization: Bearer csdp_...`, with a role: **writer** (hands in
-readings, gets none back), **reader** (published numbers only), **admin** (reads, sees the whole ledger, manages keys).
+readings, gets none back), **reader** (published numbers only), **admin** (reads, sees the whole ledger).
 `x-roles` at each route lists who may use it. Errors are problem details (RFC 9457)."""
 
 

@@ -26,9 +26,8 @@ log = logging.getLogger("csdp.service")
 
 #: Seconds between two reads of the ledger while nothing is published here: another process may publish.
 POLL = 1.0
-#: Least seconds between two reads: with one client, more for each further one, and at most. To send takes the time that
-#: writers need, so with many clients events go out less often, and more of them together.
-_PAUSE, _PAUSE_EACH, _LONGEST_PAUSE = 0.2, 0.01, POLL
+#: Least seconds between two reads: to send takes the time that writers need.
+PAUSE = 0.4
 #: Seconds after which a silent connection gets a comment.
 HEARTBEAT = 15.0
 #: Events in memory, for clients that are a little behind; others read the ledger.
@@ -56,7 +55,6 @@ class Feed:
         self._status = b""
         self._status_number = 0
         self._status_time = 0.0
-        self._joined: tuple[tuple[int, ...], bytes] = ((), b"")  # what one listener has got, see `_join_after`
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._changed = self._loop.create_future()
@@ -77,13 +75,12 @@ class Feed:
     async def follow(self) -> None:
         """Follow the ledger while there are listeners, until cancelled.
 
-        At most five times a second, and less often the more there are: what is published faster goes out together.
+        Not more often than every `PAUSE` seconds: what is published faster goes out together.
         """
         while True:
-            pause = pause_between_reads(self.listeners)
-            await asyncio.sleep(pause)
+            await asyncio.sleep(PAUSE)
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL - pause):  # unlike wait_for it never loses a cancellation
+                async with asyncio.timeout(POLL - PAUSE):  # unlike wait_for it never loses a cancellation
                     await self._wake.wait()
             self._wake.clear()
             if not self.listeners:
@@ -180,7 +177,8 @@ class Feed:
                     position = end if end > position else self._start
                 # Nothing is awaited from looking for news until waiting for them, so none come in between unnoticed.
                 if position < self._newest or status_number != self._status_number:
-                    news = self._join_after(position, status_number)
+                    status = b"" if status_number == self._status_number else self._status
+                    news = b"".join(data for number, data in self._buffer if number > position) + status
                     position, status_number = max(position, self._newest), self._status_number
                     yield news
                 elif not await self._wait_for_change():
@@ -193,30 +191,10 @@ class Feed:
         """The number of the newest event in memory."""
         return self._buffer[-1][0] if self._buffer else -1
 
-    def _join_after(self, position: int, status_number: int) -> bytes:
-        """The events in memory after a number, and the status where it is another.
-
-        Most listeners are at the same place: theirs are joined once.
-        """
-        which = (position, self._newest, status_number, self._status_number)
-        if self._joined[0] != which:
-            status = b"" if status_number == self._status_number else self._status
-            self._joined = which, b"".join(data for number, data in self._buffer if number > position) + status
-        return self._joined[1]
-
     async def _wait_for_change(self) -> bool:
         """Wait for another event, another status, or the end; False after `HEARTBEAT` seconds."""
         done, _ = await asyncio.wait([self._changed], timeout=HEARTBEAT)
         return bool(done)
-
-
-def pause_between_reads(listeners: int) -> float:
-    """Seconds between two reads of the ledger, so that not much more than 100 times a second something is sent.
-
-    >>> [round(pause_between_reads(listeners), 2) for listeners in (1, 11, 51, 200)]
-    [0.2, 0.3, 0.7, 1.0]
-    """
-    return min(_LONGEST_PAUSE, _PAUSE + _PAUSE_EACH * max(0, listeners - 1))
 
 
 class EventStream(StreamingResponse):

@@ -119,13 +119,8 @@ class Keys:
             keys[key.id] = key
 
     def remove(self, key_id: str) -> Key | None:
-        """Remove a key and return it; None if there is no such key. The last admin key for all datasets is refused."""
+        """Remove a key and return it; None if there is no such key."""
         with self._changing() as keys:
-            if [one.id for one in keys.values() if one.role == "admin" and one.is_for_all] == [key_id]:
-                raise InputError(
-                    f"key {key_id}: the last admin key for all datasets, without which nobody manages the others; "
-                    "make another one first"
-                )
             return keys.pop(key_id, None)
 
     def _current(self) -> dict[str, Key]:

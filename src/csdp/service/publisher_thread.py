@@ -19,7 +19,7 @@ from csdp.planning.plan_file import PlanFile
 from csdp.publisher import Release, Skipped
 from csdp.service import Settings
 from csdp.service.responses import MESSAGE_COUNTS, HttpProblem, error_place
-from csdp.stream import Alarm, Bad, Runner, Snapshot, run
+from csdp.stream import Bad, Runner, Snapshot, run
 from csdp.stream.from_spec import open_runner, open_source
 from csdp.stream.messages import Fate, decode_message
 from csdp.stream.spec import StreamSpec
@@ -119,9 +119,7 @@ class PublisherThread:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"csdp-{spec.dataset}")
         self.submit = self._executor.submit  #: run something in the thread of this dataset
         self._waiting: deque[_Body] = deque()
-        self.runner: Runner = self._stack.enter_context(
-            open_runner(spec, plan, on_drift=self._log_drift, on_outcome=on_outcome, ledger=ledger)
-        )
+        self.runner: Runner = self._stack.enter_context(open_runner(spec, plan, on_outcome=on_outcome, ledger=ledger))
         self._source: threading.Thread | None = None
         self.submit(self._publish, self.runner.recover)
         if spec.source.kind in _SOURCES:
@@ -216,10 +214,6 @@ class PublisherThread:
         finally:
             if not self._closing:
                 self.runner.stop = threading.Event()  # the source is over, but readings still come over HTTP
-
-    def _log_drift(self, _: Alarm) -> None:
-        """Warn in the operator's log only: an alarm comes from private readings."""
-        log.warning("%s: the readings no longer follow the chain. This is private", self._spec.dataset)
 
     # ---- any thread ------------------------------------------------------------------------------------------------
 

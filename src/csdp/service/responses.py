@@ -340,30 +340,6 @@ class LedgerLine(Record):
     reason: str | None = None
 
 
-class NewKey(Record):
-    """A key to be made."""
-
-    role: Literal["writer", "reader", "admin"]
-    datasets: list[str] = Field(min_length=1, max_length=1000, description="Names, or * for all")
-    label: str = Field(default="", max_length=100)
-
-
-class KeyInfo(Record):
-    """A key without its secret."""
-
-    id: str
-    role: Literal["writer", "reader", "admin"]
-    datasets: list[str]
-    label: str
-    created: str
-
-
-class KeyMade(KeyInfo):
-    """A new key; `key` is its secret text, shown once and stored nowhere."""
-
-    key: str
-
-
 # ---- errors, parameters, bodies --------------------------------------------------------------------------------------
 
 _DESCRIPTIONS = {
@@ -423,14 +399,5 @@ SNAPSHOT_BODY = {
                 "examples": ['{"time": 60, "sequence": "bed 3", "value": 81}\n{"time": 61, "values": [80, null]}\n'],
             }
         },
-    },
-}
-KEY_BODY = {
-    "required": True,
-    "content": {
-        "application/json": {
-            "schema": NewKey.model_json_schema(),
-            "example": {"role": "reader", "datasets": ["ward-7"], "label": "dashboard in the corridor"},
-        }
     },
 }

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Header, Path, Request
+from fastapi import APIRouter, Header, Request
 from starlette.responses import Response, StreamingResponse
 
 import csdp
 from csdp.service import responses
 from csdp.service.access import (
+    Admin,
     AnyRole,
-    Credentials,
-    Manager,
     Reader,
     Service,
     Shared,
     Writer,
-    is_local,
     read_body,
-    read_json,
-    require,
-    require_manager,
     run_in_thread,
 )
 from csdp.service.events import EventStream
-from csdp.service.keys import ROLES, Key, new_key
+from csdp.service.keys import ROLES, Key
 from csdp.service.responses import (
     AfterTick,
     DatasetName,
@@ -82,7 +76,7 @@ def _read_route(
     return _route("GET", path, tag, summary, model, roles=("reader", "admin"), errors=errors, **more)
 
 
-# ---- the service and its keys ----------------------------------------------------------------------------------------
+# ---- the service -----------------------------------------------------------------------------------------------------
 
 
 @_route("GET", "/health", "service", "Whether the service works", responses.Health)
@@ -103,65 +97,16 @@ async def health(service: Shared) -> Response:
     answer={"description": "Prometheus' text format", "content": {"text/plain": {}}},
     response_class=Response,
 )
-async def metrics(request: Request, service: Shared, credentials: Credentials = None) -> Response:
+async def metrics(service: Shared, key: Admin) -> Response:
     """Counts, times and public leakages; no label and no value comes from a reading. Needs an admin key for all
-    datasets, unless the service was started to show them to this machine without one.
+    datasets.
     """
-    if not (service.settings.open_metrics and is_local(request)):
-        await require_manager(await require("admin")(request, credentials))
+    if not key.is_for_all:
+        raise HttpProblem(403, "role", "this needs an admin key for all datasets")
     for name, feed in service.feeds.items():
         service.metrics.listeners.labels(name).set(feed.listeners)
     text = await run_in_thread(service, lambda: service.metrics.text(service.datasets.values()))
     return Response(text, media_type=service.metrics.content_type)
-
-
-@_route("GET", "/api/keys", "keys", "The keys there are", list[responses.KeyInfo], roles=("admin",))
-async def keys(service: Shared, _: Manager) -> Response:
-    """All keys, without their secrets."""
-    return JsonResponse([one.public_record() for one in service.keys.all()])
-
-
-@_route(
-    "POST",
-    "/api/keys",
-    "keys",
-    "Make a key",
-    responses.KeyMade,
-    roles=("admin",),
-    errors=(400, 408, 413, 415, 422),
-    body=responses.KEY_BODY,
-    status_code=201,
-)
-async def make_key(request: Request, service: Shared, key: Manager) -> Response:
-    """The secret is in this answer and nowhere else: only a hash is stored."""
-    wanted = await read_json(request, service, responses.NewKey)
-    made, text = new_key(wanted.role, wanted.datasets, label=wanted.label)
-    await asyncio.to_thread(service.keys.add, made)
-    log.info("key %s (%s) was made by key %s", made.id, made.role, key.id)
-    return JsonResponse({**made.public_record(), "key": text}, status_code=201)
-
-
-@_route(
-    "DELETE",
-    "/api/keys/{key_id}",
-    "keys",
-    "Remove a key",
-    roles=("admin",),
-    errors=(404, 422),
-    status_code=204,
-    response_class=Response,
-)
-async def remove_key(
-    key_id: Annotated[str, Path(pattern="^[0-9a-f]{12}$", description="The public part of the key")],
-    service: Shared,
-    key: Manager,
-) -> Response:
-    """It stops working at once, also on open connections. The last admin key for all datasets cannot be removed."""
-    removed = await asyncio.to_thread(service.keys.remove, key_id)
-    if removed is None:
-        raise HttpProblem(404, "no-key", "no key has this id; GET /api/keys lists them")
-    log.info("key %s (%s) was removed by key %s", removed.id, removed.role, key.id)
-    return Response(status_code=204)
 
 
 # ---- datasets --------------------------------------------------------------------------------------------------------

@@ -5,14 +5,12 @@ from csdp.stream.messages import Bad, Nearest, Reading, Snapshot
 from csdp.stream.runner import Runner
 from csdp.stream.sinks import FileSink, LineSink, Sink
 from csdp.stream.sources import FileSource, Source, StreamSource, run, stop_on_signals
-from csdp.stream.ticks import Alarm, DriftMonitor, Status
+from csdp.stream.ticks import Status
 
 __all__ = [
     "Advance",
-    "Alarm",
     "Bad",
     "Clock",
-    "DriftMonitor",
     "FileSink",
     "FileSource",
     "LineSink",

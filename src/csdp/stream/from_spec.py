@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import CsdpError, InputError, LedgerError, NotUsefulError, PrivacyLeakWarning
@@ -22,7 +22,9 @@ from csdp.stream.runner import Runner
 from csdp.stream.sinks import FileSink, LineSink, Sink
 from csdp.stream.sources import FileSource, Source, StreamSource, TableSource
 from csdp.stream.spec import FileSinkPlace, FileSourcePlace, StdinPlace, StdoutPlace, StreamSpec
-from csdp.stream.ticks import Alarm, DriftMonitor
+
+if TYPE_CHECKING:
+    from csdp.fitting.drift import DriftCheck
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,6 @@ def open_stream(
     *,
     stdin: BinaryIO | None = None,
     stdout: BinaryIO | None = None,
-    on_drift: Callable[[Alarm], None] | None = None,
 ) -> Iterator[OpenStream]:
     """Open what a specification names; everything is closed at the end, also after an error.
 
@@ -48,14 +49,13 @@ def open_stream(
         spec: the specification; errors of the files that it names carry its file and line.
         stdin: read instead of standard input.
         stdout: written instead of standard output.
-        on_drift: called when the drift check begins to give an alarm.
     """
     if spec.source.kind == "http":
         raise spec.error(
             "source.kind", "'http' is for `csdp serve`; `csdp stream` reads stdin, a file, a table or mqtt"
         )
     plan = load_plan(spec)
-    with open_runner(spec, plan, stdout=stdout, on_drift=on_drift) as runner:
+    with open_runner(spec, plan, stdout=stdout) as runner:
         yield OpenStream(runner, open_source(spec, plan, stdin), spec.by_wall_clock)
 
 
@@ -65,7 +65,6 @@ def open_runner(
     plan: PlanFile,
     *,
     stdout: BinaryIO | None = None,
-    on_drift: Callable[[Alarm], None] | None = None,
     on_outcome: Callable[[Release | Skipped], None] | None = None,
     ledger: Ledger | None = None,
 ) -> Iterator[Runner]:
@@ -75,7 +74,6 @@ def open_runner(
         spec: the specification.
         plan: its plan, see `load_plan`.
         stdout: written instead of standard output.
-        on_drift: called when the drift check begins to give an alarm.
         on_outcome: called with every release and every tick without output.
         ledger: open, and holding the dataset; by default that of the specification is opened and held.
     """
@@ -100,7 +98,6 @@ def open_runner(
             state_file=spec.state_file,
             missing_up_to=spec.missing_up_to,
             drift=_make_drift_check(plan.plan) if spec.drift else None,
-            on_drift=on_drift,
             on_outcome=on_outcome,
         )
 
@@ -161,7 +158,7 @@ def resolve_names(spec: StreamSpec, plan: PlanFile) -> tuple[str, ...]:
     return declared
 
 
-def _make_drift_check(plan: Plan) -> DriftMonitor:
+def _make_drift_check(plan: Plan) -> DriftCheck:
     from csdp.fitting.drift import DriftCheck
 
     with warnings.catch_warnings():

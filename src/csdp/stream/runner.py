@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,9 +30,7 @@ from csdp.publisher.sources import chunk_size
 from csdp.stream.messages import Bad, Fate, Message, Nearest, Reading, Snapshot, find_states, to_number, to_numbers
 from csdp.stream.sinks import Delivery, Sink
 from csdp.stream.ticks import (
-    Alarm,
     Checkpoint,
-    DriftMonitor,
     OpenTicks,
     Status,
     Timekeeper,
@@ -40,6 +38,9 @@ from csdp.stream.ticks import (
     load_checkpoint,
     save_checkpoint,
 )
+
+if TYPE_CHECKING:
+    from csdp.fitting.drift import DriftCheck
 
 log = logging.getLogger("csdp.stream")
 
@@ -72,8 +73,7 @@ class Runner:
         state_file: keep the readings that later releases need on disk (mode 0600), to go on at once after a restart.
         missing_up_to: go on after this tick although the ledger lacks charges of ticks up to it. Without it, a ledger
             that is older than what the sink or the state file has seen is refused with LedgerConflictError.
-        drift: a check that gets every snapshot.
-        on_drift: called when the check begins to give an alarm.
+        drift: a check that gets every snapshot; when it begins to give an alarm, the operator's log says so.
         on_outcome: called with every release and every tick without output, in order.
 
     >>> import tempfile
@@ -99,8 +99,7 @@ class Runner:
         sink: Sink | None = None,
         state_file: str | Path | None = None,
         missing_up_to: int | None = None,
-        drift: DriftMonitor | None = None,
-        on_drift: Callable[[Alarm], None] | None = None,
+        drift: DriftCheck | None = None,
         on_outcome: Callable[[Release | Skipped], None] | None = None,
     ) -> None:
         plan = publisher.plan
@@ -119,7 +118,7 @@ class Runner:
         self._delivery: Delivery | None = None
         if sink is not None:
             self._delivery = Delivery(sink, ledger, dataset=publisher.dataset, query=plan.query.name, clock=clock)
-        self._drift, self._on_drift, self._alarmed, self._on_outcome = drift, on_drift, False, on_outcome
+        self._drift, self._alarmed, self._on_outcome = drift, False, on_outcome
         self._ledger, self._lock = ledger, threading.RLock()
         self._done = 0  # the last tick that was dealt with
         self._open = OpenTicks(len(self.names))
@@ -420,15 +419,19 @@ class Runner:
         if self._drift is not None:
             self._check_drift(self._drift, states)
 
-    def _check_drift(self, drift: DriftMonitor, snapshot: npt.NDArray[np.int16]) -> None:
+    def _check_drift(self, drift: DriftCheck, snapshot: npt.NDArray[np.int16]) -> None:
         try:
             alarm = drift.update(snapshot)
         except Exception as error:  # a check for the operator must not stop what is published
             log.warning("the drift check failed (%s) and is switched off", type(error).__name__)
             self._drift = None
             return
-        if alarm.alarm and not self._alarmed and self._on_drift is not None:
-            self._on_drift(alarm)
+        if alarm.alarm and not self._alarmed:  # in the operator's log only: it comes from private readings
+            log.warning(
+                "%s: drift: the readings no longer follow the chain, which the certified leakage assumes. This is "
+                "private: do not act on it in public",
+                self.publisher.dataset,
+            )
         self._alarmed = alarm.alarm
 
     # ---- state file and end ----------------------------------------------------------------------------------------

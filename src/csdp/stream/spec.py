@@ -124,7 +124,6 @@ class ClockSection(Section):
     lateness: Length = 0
     ahead: Length | None = None
     times: Literal["wall", "data"] = "wall"
-    jump: Annotated[int, Field(ge=1)] | None = None
     advance: Literal["readings", "wall"] = "readings"
     _clock: Clock = PrivateAttr()
 

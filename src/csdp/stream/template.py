@@ -71,8 +71,7 @@ times = "wall"              # no tick is published before the wall clock has pas
 # advance = "wall"          # close ticks by the clock on the wall also while no reading comes\
 """,
     False: """\
-times = "data"              # ages are what the times say; "wall": they are seconds since 1970, held against the clock
-# jump = 100                # refuse times that lie more ticks ahead of most sequences than this\
+times = "data"              # ages are what the times say; "wall": they are seconds since 1970, held against the clock\
 """,
 }
 

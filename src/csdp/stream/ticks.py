@@ -2,7 +2,8 @@
 
 Neither a single message nor a single sequence can move the clock too far ahead. With times="wall" a time beyond the
 wall clock is refused. With times="data" only the sequences say what time it is: ticks begin to close once more than
-half of them have sent something, and a time may lie at most `jump` ticks ahead of what more than half have reached.
+half of them have sent something, and a time may lie only so many ticks ahead of what more than half have reached as an
+output can rest on, and ten more.
 
 The state file holds private readings, so it is written only if it is asked for: with mode 0600, versioned, replaced in
 one step. With it a runner goes on at once; without it, it waits until readings are as old as the plan needs.
@@ -19,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,24 +41,6 @@ _JUMP = 10
 #: The format of a state file.
 VERSION = "csdp/stream-state/1"
 Arrays = dict[str, npt.NDArray[Any]]
-
-
-class Alarm(Protocol):
-    """The result of a drift check after one snapshot."""
-
-    @property
-    def alarm(self) -> bool:
-        """Whether the readings no longer follow the model."""
-
-
-class DriftMonitor(Protocol):
-    """A check of whether readings still follow the model, such as `DriftCheck`.
-
-    It sees private data: its alarms are for the operator only.
-    """
-
-    def update(self, snapshot: npt.NDArray[np.int16]) -> Alarm:
-        """Take in one snapshot (states, -1 where missing)."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +105,7 @@ class Timekeeper:
         self._ahead = 0
         self._majority = Majority(sequences)
         late = math.ceil(clock.lateness / clock.step)
-        self._jump = clock.step * (reach + late + _JUMP if clock.jump is None else clock.jump)
+        self._jump = clock.step * (reach + late + _JUMP)
         self._reached: Time | None = None  # of times="data": by most sequences, as it was when last worked out
         self._advanced: Time | None = None
 
