@@ -129,7 +129,7 @@ def _peak_here(path: str, sequences: int) -> None:
     plan = make_plan(sequences)
     _ = plan.step, plan.divisor
     before = peak_mb()
-    with open_table(path, plan, memory_limit="1GB", threads=2) as table:
+    with open_table(path, plan, memory_limit="1GB") as table:
         ready = [tick for tick, _, reason in table.availability(plan) if not reason]
         table.answers(plan, ready)
     after = peak_mb()

@@ -115,7 +115,7 @@ class TestDuckDB:
         monkeypatch.setattr("tempfile.tempdir", None)
         path = write(tmp_path / "long.parquet", rows(states(gaps=False), ALIKE))
         before = set(tmp_path.iterdir())
-        with open_table(path, plan_of(Mean()), memory_limit="1GB", threads=1) as table:
+        with open_table(path, plan_of(Mean()), memory_limit="1GB") as table:
             [folder] = set(tmp_path.iterdir()) - before
             assert folder.stat().st_mode & 0o077 == 0
             assert len(table.ticks) == TICKS
@@ -169,12 +169,10 @@ class TestLayouts:
         with open_table(spec, plan) as table:
             check(table, plan, panel_of(cells))
 
-    def test_clamping(self, tmp_path):
+    def test_values_that_are_not_declared(self, tmp_path):
         cells, plan = states(gaps=False), plan_of(Mean())
         moved = [(t, n, v + 0.1) for t, n, v in rows(cells, ALIKE)]
         path = write(tmp_path / "long.parquet", moved)
-        with open_table(path, plan, outside="clamp") as table:
-            check(table, plan, panel_of(cells))
         with open_table(path, plan) as table, pytest.raises(InputError, match="declared values"):
             list(table.availability(plan))
 

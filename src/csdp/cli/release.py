@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 logging.getLogger("csdp.publisher").addHandler(logging.NullHandler())  # the command prints what it warns of
 
 #: Number of outputs above which an engine writes a long table, with one row per tick and output.
-WIDE = 1000
 
 Engine = Literal["memory", "duckdb", "spark"]
 
@@ -118,7 +117,7 @@ def release(
     from csdp.ledger import Ledger
     from csdp.planning.plan_file import PlanFile
     from csdp.publisher import Publisher
-    from csdp.report.series import check_kind, write_json
+    from csdp.report.series import Series, check_kind, write_json, write_series
 
     out = Path(output)
     certificate_path = out.with_name(out.name + ".certificate.json")
@@ -134,11 +133,6 @@ def release(
     if not anyway:
         _require_useful(chosen, expected)
     with _open_readings(data, stored, engine, master, memory_limit) as readings:
-        wide = engine != "memory" and chosen.query.per_sequence and chosen.model.sequences > WIDE
-        if wide and out.suffix.lower() != ".parquet":
-            raise InputError(
-                f"output: {chosen.model.sequences:,} values at every tick; give a name that ends in .parquet"
-            )
         # The wall clock can check timestamps, but not plain numbers.
         stamped = readings.times.dtype.kind == "M"
         with Ledger.open(ledger) as book:
@@ -156,13 +150,13 @@ def release(
                 model_unchecked=model_unchecked,
                 estimator=estimating,
             ) as publisher:
-                releases, skipped, refusal = _publish(publisher, book, readings, wide=wide)
-                count = _write_series(releases, skipped, publisher, book, readings, out, wide=wide)
+                releases, skipped, refusal = _publish(publisher, book, readings)
+                write_series(Series.of(chosen, readings, releases, skipped), out)
                 certificate = certify(publisher, book, skipped=skipped)
                 write_json(certificate_path, certificate.to_dict())
         absent: Counter[str] = Counter(skip.why for skip in skipped)
         counts = {
-            "published": count,
+            "published": len(releases),
             "charged_now": publisher.charged,
             "recorded": publisher.recorded,
             "ticks": len(readings.ticks),
@@ -251,20 +245,16 @@ def _open_readings(
 
 
 def _publish(
-    publisher: Publisher, book: Ledger, readings: Panel | Table, *, wide: bool
+    publisher: Publisher, book: Ledger, readings: Panel | Table
 ) -> tuple[tuple[Release, ...], tuple[Skipped, ...], BudgetExceeded | None]:
-    """Publish the readings; if a limit stops it, return what the ledger has published of them so far, and the refusal.
-
-    Wide outputs are not held in memory: they are read from the ledger later.
-    """
+    """Publish the readings; if a limit stops it, return what was published of them so far, and the refusal."""
     with progress_bar() as update:
         progress = None if update is None else lambda done, total: update("releasing", done, total)
-        each = (lambda _: None) if wide else None
         try:
-            batch = publisher.publish(readings, progress=progress, each=each)
+            batch = publisher.publish(readings, progress=progress)
             return batch.releases, batch.skipped, None
         except BudgetExceeded as error:
-            published = () if wide else _published_releases(publisher, book, readings)
+            published = _published_releases(publisher, book, readings)
             return tuple(sorted(published, key=lambda release: release.tick)), (), error
 
 
@@ -276,37 +266,6 @@ def _published_releases(publisher: Publisher, book: Ledger, readings: Panel | Ta
     for published in book.published(publisher.dataset):
         if published.tick in ticks and published.query == name:
             yield Release.of(published)
-
-
-def _write_series(
-    releases: tuple[Release, ...],
-    skipped: tuple[Skipped, ...],
-    publisher: Publisher,
-    book: Ledger,
-    readings: Panel | Table,
-    out: Path,
-    *,
-    wide: bool,
-) -> int:
-    """Write the series, a wide one tick by tick in long form; returns its number of ticks."""
-    from csdp.report.series import Series, write_series
-
-    series = Series.of(publisher.plan, readings, releases, skipped)
-    if not wide or isinstance(readings, Panel):
-        write_series(series, out)
-        return len(releases)
-    count = 0
-
-    def count_releases() -> Iterator[Release]:
-        nonlocal count
-        for release in _published_releases(publisher, book, readings):
-            count += 1
-            yield release
-
-    from csdp.report.series import write_long
-
-    write_long(count_releases(), out, names=series.names, clock=dict(zip(readings.ticks, readings.times, strict=True)))
-    return count
 
 
 def _print_release(certificate: Certificate, out: Path, certificate_path: Path, counts: dict[str, int]) -> None:

@@ -235,34 +235,6 @@ class Outlook:
         pause = f"{self.rests} step{'s' * (self.rests != 1)}"
         return f"Publishing rests for {pause} and resumes at step {self.tick}. From then on the limits allow {then}."
 
-    def continued(self, before: int | None, charged: int | None, newest: int | None) -> Outlook | None:
-        """The same outlook some ticks later, without computing it anew; None if it must be.
-
-        Args:
-            before: the newest charged tick when it was computed.
-            charged: the newest charged tick now; nothing but planned releases lies between.
-            newest: the last tick that is over.
-
-        >>> Outlook(15, 9, rests=3, limited_by="budget").continued(9, 9, 13).rests
-        1
-        >>> Outlook(15, 9).continued(14, 15, 15)
-        Outlook(tick=16, ticks=8, rests=0, more=False, limited_by='')
-        """
-        if self.tick is None:
-            return self if charged == before else None
-        if charged == before:
-            late = newest is not None and newest >= self.tick  # the tick has passed without a release
-            tick = newest + 1 if newest is not None and late else self.tick
-            rests = self.rests if newest is None else tick - newest - 1
-            return replace(self, tick=tick, rests=rests, more=self.more or (late and self.ticks is not None))
-        if charged != self.tick or self.ticks == 1:
-            return None
-        ticks = None if self.ticks is None else self.ticks - 1
-        by = "" if ticks is None else self.limited_by
-        return replace(self, tick=self.tick + 1, ticks=ticks, rests=0, limited_by=by).continued(
-            charged, charged, newest
-        )
-
 
 def look_ahead(standing: Standing, newest: int | None) -> Outlook:
     """When the next release would be admitted, and how many at consecutive ticks after it, if all are as planned.

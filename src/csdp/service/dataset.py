@@ -61,7 +61,7 @@ class ServedDataset:
             raise
         self._figures_lock = threading.Lock()
         self._figures: tuple[float, tuple[int, int | None], dict[str, Any]] | None = None
-        self._outlook: tuple[tuple[str, dict[str, Any]], int | None, Outlook] | None = None
+        self._outlook: tuple[tuple[Any, ...], Outlook] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -237,7 +237,6 @@ class ServedDataset:
                 {"sequence": name, "planned": planned_age, "age": age}
                 for name, planned_age, age in zip(self._chain_names, self.plan.ages, ages, strict=True)
             ],
-            "age_summary": _summarise_ages(ages),
             "watermark": progress.get("watermark"),
             "closed_tick": progress.get("closed"),
             "skipped": progress.get("skipped"),
@@ -270,14 +269,12 @@ class ServedDataset:
         }
 
     def _look_ahead(self, tick: int | None, figures: dict[str, Any]) -> dict[str, Any]:
-        """When the next number may come, and how many the limits allow; computed anew only where it must be."""
-        charged = figures["newest_tick"]
+        """When the next number may come, and how many the limits allow; computed once for each state of the ledger."""
+        key = (self.plan.digest, figures["limits"], figures["newest_tick"], tick)
         with self._figures_lock:
-            terms, known, outlook = (self.plan.digest, figures["limits"]), self._outlook, None
-            if known is not None and known[0] == terms and not self.plan.stale_limit:
-                outlook = known[2].continued(known[1], charged, tick)
-            outlook = look_ahead(self._publisher, tick) if outlook is None else outlook
-            self._outlook = (terms, charged, outlook)
+            if self._outlook is None or self._outlook[0] != key:
+                self._outlook = key, look_ahead(self._publisher, tick)
+            outlook = self._outlook[1]
         return {**vars(outlook), "words": outlook.words}
 
     # ---- the ledger ------------------------------------------------------------------------------------------------
@@ -305,17 +302,6 @@ class ServedDataset:
             if entry.kind == "commit" and charge is not None:
                 records.append({**_entry_record(entry), "charge": charge.data()["charge"], "charge_hash": charge.hash})
         return records[-limit:]
-
-
-def _summarise_ages(ages: list[int | None]) -> dict[str, Any]:
-    """The ages of many sequences in four numbers."""
-    known = sorted(age for age in ages if age is not None)
-    return {
-        "smallest": known[0] if known else None,
-        "median": known[len(known) // 2] if known else None,
-        "largest": known[-1] if known else None,
-        "never_read": len(ages) - len(known),
-    }
 
 
 async def _result(work: Future[Result]) -> Result:

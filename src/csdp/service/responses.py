@@ -273,15 +273,6 @@ class Age(Record):
     age: int | None = Field(description="In ticks; null if there is no reading, or no process publishes at the moment")
 
 
-class AgeSummary(Record):
-    """The ages of all sequences, summarised."""
-
-    smallest: int | None
-    median: int | None
-    largest: int | None
-    never_read: int
-
-
 class OutlookInfo(Record):
     """What the limits allow from now on."""
 
@@ -315,7 +306,6 @@ class StatusInfo(Record):
     outlook: OutlookInfo
     ages: int | list[int]
     age_of_information: list[Age]
-    age_summary: AgeSummary
     watermark: float | None = Field(description="Readings from before this time are late")
     closed_tick: int | None
     skipped: int | None = Field(description="Ticks without output since the process began")

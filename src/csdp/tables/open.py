@@ -13,7 +13,7 @@ from typing import Any, Literal
 import narwhals as nw
 
 from csdp.errors import InputError, TooLargeError
-from csdp.panel import InputSpec, Outside
+from csdp.panel import InputSpec
 from csdp.panel.files import check_columns, list_columns
 from csdp.panel.read import to_spec
 from csdp.plan import Plan
@@ -31,10 +31,8 @@ def open_table(
     *,
     engine: Literal["duckdb", "spark"] = "duckdb",
     step: int | str | None = None,
-    outside: Outside = "refuse",
     master: str | None = None,
     memory_limit: str | None = None,
-    threads: int | None = None,
 ) -> Table:
     """Open a table of readings for the publisher of a plan: `publisher.publish(table)`.
 
@@ -44,19 +42,15 @@ def open_table(
         plan: what is to be published; its chain names the sequences and their values.
         engine: "duckdb" (larger than memory) or "spark" (clusters); a frame needs none.
         step: time from one tick to the next; found from the times if None.
-        outside: what to do with a reading that is no declared value: "refuse" the table, or "clamp" to the nearest.
         master: of Spark, such as "local[2]".
         memory_limit: of DuckDB, such as "4GB"; what does not fit is spilled into a private folder.
-        threads: of DuckDB; by default one per core.
     """
-    if outside not in {"refuse", "clamp"}:
-        raise InputError(f"outside: {outside!r} given; 'refuse' or 'clamp'")
     if engine not in {"duckdb", "spark"}:
         raise InputError(f"engine: {engine!r} given; duckdb or spark. Files that fit in memory are read by read_panel")
     if master is not None and engine != "spark":
         raise InputError(f"master: {master!r} given for engine {engine!r}; it is for engine 'spark'")
-    if (memory_limit is not None or threads is not None) and engine != "duckdb":
-        raise InputError(f"memory_limit and threads are for engine 'duckdb'; engine {engine!r} given")
+    if memory_limit is not None and engine != "duckdb":
+        raise InputError(f"memory_limit: {memory_limit!r} given for engine {engine!r}; it is for engine 'duckdb'")
     place, spec = to_spec(source, InputSpec(step=step))
     for name, value in spec.to_dict().items():
         if name not in _SETTINGS:
@@ -74,14 +68,14 @@ def open_table(
                 guard, native = guard_spark, open_parquet(session, files, label)
                 lift = lift_to_spark(native)
             else:
-                connection = stack.enter_context(_connect(memory_limit, threads))
+                connection = stack.enter_context(_connect(memory_limit))
                 guard = guard_duckdb
                 with guard(label):
                     native = connection.read_parquet([str(file) for file in files], hive_partitioning=False)
                 lift = _lift_to(connection)
             frame = nw.from_native(native)
         long = _to_long(label, frame, spec, plan, lift, lambda: guard(label), stack.close)
-        return Table(long, plan, spec.step, clamp=outside == "clamp")
+        return Table(long, plan, spec.step)
     except BaseException:
         stack.close()
         raise
@@ -214,7 +208,7 @@ def _schema(file: Path) -> Any:
 
 
 @contextmanager
-def _connect(memory_limit: str | None, threads: int | None) -> Iterator[Any]:
+def _connect(memory_limit: str | None) -> Iterator[Any]:
     """A database in memory that spills into a private folder, which is removed with it."""
     import duckdb
 
@@ -227,14 +221,10 @@ def _connect(memory_limit: str | None, threads: int | None) -> Iterator[Any]:
         }
         if memory_limit is not None:
             config["memory_limit"] = memory_limit
-        if threads is not None:
-            config["threads"] = threads
         try:
             connection = duckdb.connect(":memory:", config=config)
         except duckdb.Error:
-            raise InputError(
-                f"duckdb: memory_limit {memory_limit!r}, threads {threads!r} given; such as '4GB' and 2"
-            ) from None
+            raise InputError(f"duckdb: memory_limit {memory_limit!r} given; such as '4GB'") from None
         try:
             yield connection
         finally:
@@ -254,8 +244,7 @@ def guard_duckdb(label: str) -> Iterator[None]:
         yield
     except duckdb.OutOfMemoryException:
         raise TooLargeError(
-            f"{label}: the memory limit of DuckDB is not enough, even with spilling; raise memory_limit or lower "
-            "threads",
+            f"{label}: the memory limit of DuckDB is not enough, even with spilling; raise memory_limit",
             needed=float("nan"),
             limit=float("nan"),
         ) from None

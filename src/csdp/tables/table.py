@@ -135,13 +135,10 @@ class Table:
     frame: LongFrame = field(repr=False)
     plan: Plan = field(repr=False)
     declared_step: int | str | None = None
-    clamp: bool = False
 
     def __post_init__(self) -> None:
         self.plan.check_exact()
         self._contributions = _Contributions.of(self.plan)
-        # If readings are published, their states decide nothing, so none needs to be a declared value.
-        self.clamp = self.clamp or not self.plan.query.of_states
 
     def close(self) -> None:
         """Release the resources of the engine."""
@@ -300,7 +297,7 @@ class Table:
             return nearest
 
         state = chosen("state")
-        if not self.clamp:
+        if self.plan.query.of_states:  # of readings that are published, the states decide nothing
             far = (chosen("level") - value).abs() > known("tolerance")
             state = nw.when(far).then(nw.lit(_UNDECLARED)).otherwise(state)
         finite = nw.when(value.abs() < nw.lit(np.inf)).then(state).otherwise(nw.lit(_INFINITE))
@@ -434,7 +431,7 @@ class Table:
             # The reading itself is private.
             raise InputError(
                 f"{label}: some readings are none of the {self.plan.model.states} declared values of their sequence; "
-                "declare the values in the chain, or choose outside='clamp'"
+                "declare the values in the chain"
             )
 
     def _find_clock(self, groups: Any) -> _Survey:
