@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 logging.getLogger("csdp.publisher").addHandler(logging.NullHandler())  # the command prints what it warns of
 
-#: Number of outputs above which an engine writes a long table, with one row per tick and output.
-
 Engine = Literal["memory", "duckdb", "spark"]
 
 
