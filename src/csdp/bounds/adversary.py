@@ -98,7 +98,7 @@ def list_views(model: Model, vantage: Vantage, lead: int) -> list[View]:
 
 
 def has_law_of_past(model: Model) -> bool:
-    """Whether the law of an old reading is known: not if environments before it count."""
+    """Whether the law of an old reading is known; it is not if environments before it count."""
     by_clock = model.phases > 1 and len(model.step_chains) == 1
     in_long_run = model.has_one_kernel or by_clock or model.direction == "backward"
     return model.has_law and in_long_run

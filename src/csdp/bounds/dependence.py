@@ -2,8 +2,8 @@
 
 All rest on Dobrushin's comparison of two laws: let C[k, l] be at least the total variation by which a change of w_l
 moves the law of w_k given the rest, and b[k] at least the one by which the two laws differ there. The vector a = 1
-estimates their distance (|E f - E' f| <= sum_k osc_k(f) a_k), and where a does, so does C a + b. So every iterate from
-a = 1 holds, whatever C is; where the row sums of C are below 1 the iterates fall to sum_n C^n b.
+estimates their distance (|E f - E' f| <= sum_k osc_k(f) a_k), and if a does, so does C a + b. So every iterate from
+a = 1 holds, whatever C is; if the row sums of C are below 1, the iterates fall to sum_n C^n b.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from csdp.bounds.intervals import Boxes, LocalNumbers, MixtureCells
 
 #: Iterations after which an estimate is taken as it is.
 _LONGEST = 200
-#: Powers of the dependence that are followed one by one where a history is carried; the rest is bounded together.
+#: Powers of the dependence that are followed one by one when a history is carried; the rest is bounded together.
 _SHIFT_STEPS = 40
 #: Positive total variations below this count as this, so that nothing underflows unseen.
 _LEAST = 1e-250
@@ -62,7 +62,7 @@ class MatrixForm:
         self._local = local
         chain = local.chain
         s = chain.sequences
-        self._evidence = np.zeros((s, s))  # [j, k]: what x_j tells of w_k
+        self._evidence = np.zeros((s, s))  # [j, k]: what x_j reveals of w_k
         self._evidence[chain.edge_targets, chain.edge_sources] = distance(local.theta)
         # kappa summed over children: the finite ones, how many are infinite, how many positive
         self._finite, self._endless, self._number = np.zeros((s, s)), np.zeros((s, s)), np.zeros((s, s))
@@ -108,7 +108,7 @@ class MatrixForm:
         self._gamma, self._reached = np.maximum.reduce([form._gamma for form in others]), None
 
     def _reach(self) -> tuple[Floats, Floats]:
-        """osc D of every target, (m or 1, s, s), cut off where what is left, (m or 1, s), is small; once a slice."""
+        """osc D of every target, (m or 1, s, s), cut off when the rest, (m or 1, s), is small; once per slice."""
         if self._reached is None:
             s, shared = self._gamma.shape[0], self._shared()
             self._row_sum = float(shared.sum(axis=1).max()) * (1.0 + 4 * UNIT * s)
@@ -190,7 +190,7 @@ def _shifts(reach: Floats, influence: Floats, causes: Floats, estimates: Floats)
 
 
 class RowSumForm:
-    """Only how much all others of a slice tell of each sequence together: any number of sequences, O(edges) a slice."""
+    """Only what all others of a slice together reveal of each sequence: any number of sequences, O(edges) per slice."""
 
     name = "row-sum"
 
@@ -238,7 +238,7 @@ class SharedForm:
         shape = (chain.sequences, chain.sequences)
         self._kappa = local.kappa_matrix()
         evidence = csr_array((distance(local.theta), chain.edge_sources, chain.edge_starts), shape=shape)
-        self._evidence = evidence.T.tocsr()  # [k, j]: what x_j tells of w_k
+        self._evidence = evidence.T.tocsr()  # [k, j]: what x_j reveals of w_k
         self._evidence_sums = _evidence_sums(local)
         self._gamma = csr_array(shape)
         self._slack = np.zeros(chain.sequences)
@@ -263,7 +263,7 @@ class SharedForm:
         self._gamma = reduce(lambda one, other: one.maximum(other), [form._gamma for form in others]).tocsr()
 
     def _influence(self) -> tuple[Any, Floats, float]:
-        """C where it is kept one by one, what row sums count besides, and the largest row sum."""
+        """The entries of C that are kept, what row sums count besides, and the largest row sum."""
         influence = (self._gamma + self._kappa).tocsr()
         influence.data = distance(influence.data)
         rest = self._slack / 4.0
@@ -284,7 +284,7 @@ class SharedForm:
         return estimate
 
     def _carry(self, influence: Any, evidence: Floats, boxes: Boxes) -> None:
-        """gamma of the next slice: one by one where it matters, the rest by row sums."""
+        """gamma of the next slice: large entries one by one, the rest by row sums."""
         from scipy.sparse import csr_array
 
         local = self._local
@@ -325,14 +325,14 @@ def _evidence_sums(local: LocalNumbers) -> Floats:
 
 
 def _ceiling(cause: Floats, row_sum: float, otherwise: float) -> float:
-    """A number that D cause nowhere passes."""
+    """An upper limit of all entries of D cause."""
     if cause.max() == 0:
         return 0.0
     return min(float(cause.max()) / (1.0 - row_sum) * (1.0 + 8 * UNIT), otherwise) if row_sum < 1 else otherwise
 
 
 def _product(vector: Floats, number: float) -> Floats:
-    """Nothing times infinity is nothing here: what does not depend on others is not moved by them."""
+    """The product with 0 times infinity = 0: what does not depend on others is not moved by them."""
     with np.errstate(invalid="ignore"):
         return np.where((vector > 0) & (number > 0), vector * number, 0.0)
 
@@ -361,7 +361,7 @@ def _sparse(local: LocalNumbers, values: Floats) -> Any:
 
 
 def _apply(local: LocalNumbers, values: Floats, vector: Floats) -> Floats:
-    """(s,) sum over the sources of values times vector; nothing times infinity is nothing."""
+    """(s,) sum over the sources of values times vector, with 0 times infinity = 0."""
     if np.isfinite(vector).all() and np.isfinite(values).all():
         return np.asarray(_sparse(local, values) @ vector * local.outward)
     with np.errstate(invalid="ignore"):

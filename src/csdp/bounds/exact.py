@@ -30,7 +30,7 @@ LARGE_STATES = 2**14
 
 @dataclass(frozen=True)
 class WorstCase:
-    """The largest log ratio and where it is attained (states within the component)."""
+    """The largest log ratio and the case that attains it (states within the component)."""
 
     value: float
     sequence: int = 0
@@ -147,7 +147,7 @@ def _by_deviation(
 def _widest(
     cube: Floats, level: float, slack: float, exponent: int, tolerance: float, *, holes: bool
 ) -> tuple[float, float, int]:
-    """The largest log ratio at one output, the same with rounding on the safe side, and where it is.
+    """The largest log ratio at one output, the same with rounding on the safe side, and its place.
 
     Args:
         cube: deviations (before, states of the secret, after): what the present state of the secret changes.
@@ -201,11 +201,11 @@ def tilt_weights(logs: Floats, base: Floats, log_base: Floats, error: Floats) ->
     """Weights of the classes at every output, scaled so that their mean `level` is at least 1, and their slack.
 
     Deviations sum to 0 over the classes, so a constant may be taken off the weights. Taking off the largest possible
-    weight keeps the digits where the noise hides almost everything; taking off nothing keeps them in the tails.
+    weight keeps the digits when the noise hides almost everything; taking off nothing keeps them in the tails.
     """
     top = (logs + log_base).max(axis=1, keepdims=True)
     plain = np.exp(np.minimum(logs - top, 700.0))
-    with np.errstate(over="ignore"):  # an error beyond the largest float says nothing: the mass form decides
+    with np.errstate(over="ignore"):  # with an error beyond the largest float the mass form decides
         level, slack = plain @ base, plain @ error
     near = top[:, 0] > -600.0
     if near.any():

@@ -2,7 +2,7 @@
 
 A backward chain says that previous states are independent given the present snapshot. The state of the recursion is
 `b_k(c, c')` for every sequence: how much the log likelihood of everything published can change when sequence k alone
-goes from c to c' in the newest slice that was read, all others fixed. A release adds what it tells of each reading; a
+goes from c to c' in the newest slice that was read, all others fixed. A release adds what it reveals of each reading; a
 step towards the present replaces b by
 
     b_i(a, a') = sum over k of max over sets S of ln(1 + (delta_S)_+ E_k / (1 + base_S E_k)),    E_k = e^(max b_k) - 1,
@@ -35,7 +35,7 @@ ALL_SETS_STATES = 8
 MAX_STATES = 32
 #: Edges from which on a step is shared by all cores.
 _MANY_EDGES = 100_000
-#: For the loop that runs on all cores: the simplest of numba's ways to do so ends the process where two threads do.
+#: For the loop that runs on all cores: numba's simplest threading layer ends the process if two threads use it.
 _ALL_CORES = threading.Lock()
 #: Sequences up to which the worst of several chains is found in one loop.
 _FEW_SEQUENCES = 1_000
@@ -78,11 +78,11 @@ class Recursion:
         raise NotImplementedError
 
     def reduced(self, state: Floats) -> tuple[Recursion, Floats, Indices | None]:
-        """A rule and a state with fewer sequences, and what to expand it with; itself where nothing can be spared."""
+        """A rule and a state with fewer sequences, and what to expand it with; itself if nothing can be left out."""
         return self, state, None
 
     def advance(self, state: Floats, steps: int = 1) -> Floats:
-        """The state seen from later slices, one step after the other; what no longer moves is at rest."""
+        """The state seen from later slices, one step after the other; stops at a fixed point."""
         rule, state, kind = self.reduced(state)
         state = rule._advance(state, steps)
         return state if kind is None else state[kind]
@@ -96,11 +96,11 @@ class Recursion:
         return state
 
     def cap(self, age: int) -> Floats:
-        """What no number of releases passes when all that was read is at least `age` old, 1 or more."""
+        """An upper limit for any number of releases if all that was read is at least `age` old, 1 or more."""
         s, m = self._shape
-        endless = np.full((s, m, m), np.inf)
-        endless[:, np.arange(m), np.arange(m)] = 0.0
-        return self.advance(endless, age)
+        unbounded = np.full((s, m, m), np.inf)
+        unbounded[:, np.arange(m), np.arange(m)] = 0.0
+        return self.advance(unbounded, age)
 
 
 def influence_rule(model: Model) -> Recursion:
@@ -139,7 +139,7 @@ class InfluenceRule(Recursion):
 
     @cached_property
     def _by_source(self) -> tuple[Any, Any, Any]:
-        """Edges sorted by their source: where each source starts, the order, and the targets."""
+        """Edges sorted by their source: the first place of each source, the order, and the targets."""
         sources = self.chain.edge_sources
         order = np.argsort(sources, kind="stable")
         starts = np.searchsorted(sources[order], np.arange(self.chain.sequences + 1))
@@ -173,10 +173,10 @@ class InfluenceRule(Recursion):
 
     @cached_property
     def kinds(self) -> tuple[Indices, Indices] | None:
-        """The first sequence of each kind, and the kind of every sequence; None where most are of their own kind.
+        """The first sequence of each kind, and the kind of every sequence; None if most are of their own kind.
 
-        Sequences of one kind have the same couplings and transitions to sequences of the same kinds. Where a state is
-        the same for all sequences of each kind it stays so, and one of each has to be followed (`reduced`).
+        Sequences of one kind have the same couplings and transitions to sequences of the same kinds. If a state is
+        the same for all sequences of each kind, it stays so, and following one of each is enough (`reduced`).
         """
         s, (starts, order, targets) = self.chain.sequences, self._by_source
         table, which = self.chain.transition_table
@@ -197,12 +197,12 @@ class InfluenceRule(Recursion):
         rows = np.repeat(np.arange(s), degree) * (int(keys.max()) + 1)
         ordered = np.sort(rows + keys) - rows  # the keys of every sequence, in order
         same = np.repeat(starts[first[kind]] - starts[:-1], degree) + np.arange(ordered.size)
-        return (first, kind) if (ordered == ordered[same]).all() else None  # scrambled sums agree by chance only
+        return (first, kind) if (ordered == ordered[same]).all() else None  # scrambled sums may agree by chance
 
     def reduced(self, state: Floats) -> tuple[InfluenceRule, Floats, Indices | None]:
         """A rule and a state with one sequence of each kind, and the kind of every sequence to expand it with.
 
-        The rule and the state themselves, and None, where sequences of one kind have different states.
+        The rule and the state themselves, and None, if sequences of one kind have different states.
         """
         if self._kinds is not None or self.kinds is None:
             return self, state, None
@@ -227,7 +227,7 @@ class InfluenceRule(Recursion):
         """Gain and direction of every edge by source, and the least probability of every previous state."""
         table, which = self.chain.transition_table
         order = self._by_source[1]
-        # What one state gains the other loses; next to 1 only the other one tells a tiny change.
+        # What one state gains the other loses; next to 1 only the other one shows a tiny change.
         changes = np.stack([table[:, 0, 0] - table[:, 1, 0], table[:, 1, 1] - table[:, 0, 1]])
         rarer = (table[:, :, 1].max(axis=1) <= table[:, :, 0].max(axis=1)).astype(np.intp)
         ups = changes[rarer, np.arange(len(table))] > 0
@@ -236,7 +236,7 @@ class InfluenceRule(Recursion):
 
     @cached_property
     def _sets(self) -> tuple[Floats, Bools, Floats, Floats]:
-        """Of every transition matrix the probability of each set of states, where no state of it gains, its least."""
+        """For every matrix and set of states: its probability, whether no state gains, the least probability."""
         table, m = self.chain.transition_table[0], self.chain.states
         members = np.array(list(itertools.product((False, True), repeat=m)))
         sums = table @ members.T.astype(np.float64)
@@ -312,7 +312,7 @@ class FamilyRule(Recursion):
             return state
         m, out = self._shape[1], np.zeros_like(state)
         levels = np.repeat(_inverse(state.max(axis=(1, 2)))[:, None], 1 << m, axis=1)
-        if m == 2:  # into the set of one state there is one way
+        if m == 2:  # only one entry leads into the set of one state
             levels[:, 1], levels[:, 2] = _inverse(state[:, 1, 0]), _inverse(state[:, 0, 1])
         starts, targets, gains, bases = self._edges
         loops.step_limits(starts, targets, gains, bases, levels, UNIT, out)
@@ -320,7 +320,7 @@ class FamilyRule(Recursion):
 
 
 class WorstInfluenceRule(Recursion):
-    """The recursion where each step may follow any of several backward chains: at every step the worst of them."""
+    """The recursion if each step may follow any of several backward chains: at every step the worst of them."""
 
     def __init__(self, chains: Sequence[CoupledChain]) -> None:
         self._rules = tuple(InfluenceRule(chain) for chain in chains)
@@ -370,7 +370,7 @@ def _number(columns: Iterable[npt.NDArray[Any]]) -> Indices:
 
 
 def _scramble(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Numbers whose sums tell different collections of keys apart, but for chance (the finaliser of SplitMix64)."""
+    """Numbers whose sums differ for different collections of keys, but for chance (the finaliser of SplitMix64)."""
     mixed = keys.view(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -378,7 +378,7 @@ def _scramble(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
 
 
 def _inverse(ratios: Floats) -> Floats:
-    """1 / (e^b - 1), rounded down; infinite where b is 0."""
+    """1 / (e^b - 1), rounded down; infinite if b is 0."""
     with np.errstate(divide="ignore", over="ignore"):
         return np.asarray(np.where(ratios > 0, (1.0 - 8.0 * UNIT) / np.expm1(ratios), np.inf))
 

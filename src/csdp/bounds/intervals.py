@@ -30,7 +30,7 @@ BLOCK = 2**14
 _MANY_PARENTS = 64
 #: Pairs of common parents up to which they are sorted and summed.
 SORTED_PAIRS = 1_000_000
-#: Tilts beyond this say nothing any more.
+#: Tilts beyond this leave no information in a box.
 _LARGEST_TILT = 300.0
 
 
@@ -51,7 +51,7 @@ class LocalNumbers:
         weights = chain.edge_weights[:, None]
         outward = 1.0 + 4.0 * UNIT * (int(np.max(np.diff(chain.edge_starts))) + 4)
         moved = np.ptp(table, axis=1)
-        if chain.states == 2:  # both move alike; next to 1 only the other one tells a tiny change
+        if chain.states == 2:  # both move alike; next to 1 only the other one shows a tiny change
             moved = np.repeat(moved.max(axis=1, keepdims=True), 2, axis=1)
         osc = weights * moved[which]
         osc = np.where(osc > 0, np.maximum(osc * outward, _LEAST_INFLUENCE), 0.0)
@@ -154,8 +154,8 @@ class LocalNumbers:
             first.append(np.broadcast_to(parents[:, :, None], excess.shape)[excess > 0])
             second.append(np.broadcast_to(parents[:, None, :], excess.shape)[excess > 0])
             kappa.append(np.log1p(excess[excess > 0]) * self.outward)
-        where = (np.concatenate(first), np.concatenate(second))
-        return coo_array((np.concatenate(kappa), where), shape=(s, s)).tocsr()
+        place = (np.concatenate(first), np.concatenate(second))
+        return coo_array((np.concatenate(kappa), place), shape=(s, s)).tocsr()
 
     def kappa_row_sums(self) -> Floats:
         """(s,) at least sum over l of tanh(kappa(k, l) / 4).
@@ -182,7 +182,7 @@ class LocalNumbers:
 
     def _kappa_sum_of_many(self, targets: Indices, edges: Indices) -> Floats:
         """From tanh(kappa / 4) <= (e^kappa - 1) / 4, o_l left out below, at the worst low; O(d) for d parents."""
-        moving = self.osc[edges].max(axis=1) > 0  # (n, m): a state that no parent moves tells nothing
+        moving = self.osc[edges].max(axis=1) > 0  # (n, m): a state that no parent moves reveals nothing
         base = np.where(moving, self.low[targets], np.inf).min(axis=1)[:, None]
         first = self.largest[edges]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -323,7 +323,7 @@ def _mixing(local: LocalNumbers, place: Indices) -> object:
 
 
 def _tilts(local: LocalNumbers, edges: Indices, *, leave_out: Bools) -> Floats:
-    """T_k: the sum of tau over the children of each edge's source, without the edge's own target where `leave_out`."""
+    """T_k: the sum of tau over the children of each edge's source, without the edge's own target if `leave_out`."""
     chain, tau = local.chain, local.tau
     finite = np.isfinite(tau)
     s = chain.sequences
@@ -364,7 +364,7 @@ def next_boxes(local: LocalNumbers, cells: MixtureCells, boxes: Boxes) -> Boxes:
 
 
 def _next_of_two(local: LocalNumbers, cells: MixtureCells, boxes: Boxes) -> Boxes:
-    """The same for two states, where the lower ends say all: the upper end of one is the rest of the other."""
+    """The same for two states, from the lower ends alone: the upper end of one is the rest of the other."""
     parts = np.empty((cells.source.size, 3))
     table = local.chain.transition_table[0]
     for start in range(0, cells.source.size, BLOCK):

@@ -276,7 +276,7 @@ class Component:
 
     @cached_property
     def pairs(self) -> AgedPairs:
-        """The laws of the aged snapshot given presents that the adversary must not tell apart."""
+        """The laws of the aged snapshot given presents that the adversary must not distinguish."""
         return AgedPairs(
             self.model,
             ages=self._ages,

@@ -18,15 +18,15 @@ import numpy as np
 from numba import njit, prange
 
 _jit = njit(cache=True, nogil=True, error_model="numpy")  # a gain over 0 is infinite, and no error
-_quick = njit(cache=True, nogil=True, error_model="numpy", fastmath=True)  # only where a search decides what to try
+_quick = njit(cache=True, nogil=True, error_model="numpy", fastmath=True)  # only for a search that decides what to try
 
 #: Pivots for every row after which a search is given up: from no flow, and from the flows of the pair before.
 _LONG, _SHORT = 50, 6
 #: Entries of a pivot below this are taken for rounding.
 _PIVOT = 1e-11
-#: How near a bound must come to what a likelihood reaches, else the search starts again.
+#: How near a bound must come to what a likelihood reaches; otherwise the search starts again.
 _CLOSE = 1e-7
-#: Share of the likeliest snapshot's probability below which one is so rare that rounding counts there.
+#: Share of the likeliest snapshot's probability below which a snapshot is so rare that rounding counts.
 _RARE = 1e-3
 #: What stands for "no limit" among ratios.
 _NEVER = 1e300
@@ -55,7 +55,7 @@ def _change_of_two_states(i: Any, starts: Any, targets: Any, gains: Any, ups: An
 def advance_two_states(
     starts: Any, targets: Any, gains: Any, ups: Any, lows: Any, factors: Any, shrink: Any, steps: Any, state: Any
 ) -> Any:
-    """Several steps of all sequences, at each of them the worst of some chains; what no longer moves is at rest.
+    """Several steps of all sequences, at each of them the worst of some chains; stops at a fixed point.
 
     Chain n has its row of `starts`, `lows` and `factors`; the edges of all of them lie in one list. `shrink` rounds
     1 / (e^b - 1) down, `factors` round the sums up.
@@ -210,7 +210,7 @@ def step_limits(starts: Any, targets: Any, gains: Any, bases: Any, levels: Any, 
 
 @_jit
 def close_metric(metric: Any) -> None:
-    """Bring pairs no further apart than by a way round, rounded up; in place."""
+    """Replace distances by shortest paths, rounded up; in place."""
     n = metric.shape[0]
     for k in range(n):
         for i in range(n):
@@ -416,7 +416,7 @@ def _rebuild(gains: Any, q: Any, target: Any, error: Any, basis: Any, x: Any) ->
     mended = level
     for w in range(n):
         excess = over[w] - level * q[w]
-        if q[w] < rare and excess > 0.0:  # one more flow, to where it raises the bound least
+        if q[w] < rare and excess > 0.0:  # one more flow, to the snapshot that raises the bound least
             to = -1
             for v in range(n):
                 if q[v] >= rare and (to < 0 or gains[w, v] * q[to] < gains[w, to] * q[v]):

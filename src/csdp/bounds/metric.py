@@ -1,11 +1,11 @@
 """Bounds from the law of the aged snapshot given two presents: metric, profile, freshness, contraction.
 
-With B[x, z] that law, over the pairs of presents that the adversary must not tell apart: r is the largest log ratio,
+With B[x, z] that law, over the pairs of presents that the adversary must not distinguish: r is the largest log ratio,
 alpha = d(k) epsilon_c. Always: exact <= metric <= profile, profile <= contraction, profile <= freshness.
 
 The metric programme: with b(z, z') for each pair of snapshots, the likelihood g of what was published satisfies
-`g(w) <= e^{b(w,w')} g(w')`, and two laws p, q of the snapshot are told apart by at most the largest
-`sum p g / sum q g`: a linear-fractional programme (`FlowSolver`). A solver's optimum within its tolerance is no
+`g(w) <= e^{b(w,w')} g(w')`, and between two laws p, q of the snapshot the leakage is at most the largest
+`ln (sum p g / sum q g)`: a linear-fractional programme (`FlowSolver`). A solver's optimum within its tolerance is no
 certificate, so the value is rebuilt from the dual flows F >= 0 as
 `max_w [p(w) - sum_w' F(w,w') + sum_w' e^{b(w',w)} F(w',w)] / q(w)`, which holds for any F >= 0.
 """
@@ -62,7 +62,7 @@ class LawPairs:
 
 
 class AgedPairs:
-    """All pairs of presents that an adversary must not tell apart, with the laws of the aged snapshot."""
+    """All pairs of presents that an adversary must not distinguish, with the laws of the aged snapshot."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class AgedPairs:
 
     @cached_property
     def _kept(self) -> list[LawPairs] | None:
-        """All of them, where they are few enough to be kept between two questions."""
+        """All of them, if they are few enough to be kept between two questions."""
         few = len(self.laws) * self._model.sequences * self._model.size**2 <= _KEPT
         return list(self._list_pairs()) if few else None
 
@@ -139,7 +139,7 @@ class AgedPairs:
 
     @cached_property
     def log_ratio(self) -> float:
-        """r: the largest ln B[x, z] / B[x', z]; infinite where only one of them is zero."""
+        """r: the largest ln B[x, z] / B[x', z]; infinite if only one of them is zero."""
         best = 0.0
         for pairs in self:
             possible = pairs.first > 0
@@ -160,14 +160,14 @@ class AgedPairs:
     def profile(self, alpha: float) -> float:
         """max over g in [1, e^alpha] of ln sum B[x,z] g / sum B[x',z] g; the optimum is a threshold of the ratio."""
         if self._last is None or self._last[0] != alpha:
-            # The sets do not depend on alpha: where they are few they are kept for the next one.
+            # The sets do not depend on alpha: if there are few, they are kept for the next one.
             sets = map(_sort_thresholds, self) if self._kept is None else self._threshold_sets
             self._last = alpha, max((each.profile(alpha) for each in sets), default=0.0)
         return max(self._last[1], 0.0)
 
     @cached_property
     def _threshold_sets(self) -> list[_ThresholdSets]:
-        """The threshold sets of all pairs, joined where they have the same accuracy."""
+        """The threshold sets of all pairs, joined if they have the same accuracy."""
         alike: dict[tuple[float, int], list[_ThresholdSets]] = {}
         for each in map(_sort_thresholds, self):
             alike.setdefault((each.relative, each.exponent), []).append(each)
@@ -227,7 +227,7 @@ def log_mix(log_weight: Floats, alpha: float) -> Floats:
 
 
 def refuse_many_pairs(model: View) -> None:
-    """TooLargeError where pairs of snapshots are too many."""
+    """Raise TooLargeError if there are too many pairs of snapshots."""
     if model.size > PAIR_STATES:
         raise TooLargeError(
             f"{model.states}**{model.sequences} joint states: bounds over pairs of snapshots are limited to "
@@ -241,7 +241,7 @@ def refuse_many_pairs(model: View) -> None:
 def contraction_coefficient(view: PathView, age: int, adversary: Adversary = "informed") -> float:
     """tau_A = max of tanh(D/4), D the range over pasts z of ln Pr(x|z) / Pr(x'|z) (Birkhoff).
 
-    x, x' are presents that the adversary must not tell apart, A steps after z. Holds for any law of the past. Pasts
+    x, x' are presents that the adversary must not distinguish, A steps after z. Holds for any law of the past. Pasts
     that lead to neither present are dropped; other zeros give 1.
 
     Args:
@@ -280,12 +280,12 @@ def contraction_coefficient(view: PathView, age: int, adversary: Adversary = "in
 
 def _range(coarse_x: Floats, coarse_y: Floats, fine_x: Floats, fine_y: Floats, relative: float, error: float) -> float:
     with np.errstate(invalid="ignore", divide="ignore"):
-        plain = coarse_x - coarse_y  # NaN where neither present can follow: dropped
+        plain = coarse_x - coarse_y  # NaN if neither present can follow: dropped
         widest = np.nanmax(plain, axis=1) - np.nanmin(plain, axis=1) + 4.0 * relative
         if np.isfinite(widest).all() and error < 0.1 and min(fine_x.min(), fine_y.min()) > -0.9:
             sharp = np.log1p(fine_x) - np.log1p(fine_y)
             low = min(fine_x.min(), fine_y.min())
-            # By the mean value theorem, a logarithm moves by no more than the error over the least true 1 + fine.
+            # By the mean value theorem, a logarithm moves by at most the error over the least true 1 + fine.
             widest = np.fmin(widest, sharp.max(axis=1) - sharp.min(axis=1) + 4.0 * error / (1.0 + low - error))
     return float(widest.max())
 
@@ -318,7 +318,7 @@ class FlowSolver:
         self._size = float(finite.max())
         with np.errstate(over="ignore"):
             self._limits = np.exp(closed)
-        # Where two ways are equally good a search may go in circles.
+        # If two paths are equally good, a search may cycle.
         apart = 1.0 + (np.arange(1.0, n * n + 1).reshape(n, n) * 0.6180339887498949) % 1.0
         self._gains = np.exp(finite + _APART * self._size * apart * (1.0 - np.eye(n)))
 
@@ -329,11 +329,12 @@ class FlowSolver:
         worst = np.empty(rows.first.shape[0])
         second, gap = np.ascontiguousarray(rows.second), np.ascontiguousarray(rows.gap)
         solve_pairs(self._limits, self._gains, second, gap, rows.error, self._size, worst)
-        told = np.maximum(worst, 0.0)
-        return np.asarray((np.log1p(told) if rows.exponent == 0 else np.ldexp(told, rows.exponent)) * (1 + SLACK))
+        above = np.maximum(worst, 0.0)
+        logs = np.log1p(above) if rows.exponent == 0 else np.ldexp(above, rows.exponent)
+        return np.asarray(logs * (1 + SLACK))
 
     def bounds_of_all(self, many: Iterable[LawPairs]) -> list[Floats]:
-        """The bounds of several lists of pairs; on all cores where there are many snapshots. The same on any number."""
+        """The bounds of several lists of pairs; on all cores if there are many snapshots, with equal results."""
         if self._gains.shape[0] < _THREADED:
             return [self.bounds(rows) for rows in many]
         with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
@@ -341,10 +342,10 @@ class FlowSolver:
 
 
 def metric_bound(pairs: AgedPairs, metric: Floats) -> float:
-    """The most that one release tells of the present: `metric` (N, N) is what it tells between aged snapshots.
+    """The most that one release reveals of the present: `metric` (N, N) bounds its log ratio between aged snapshots.
 
     Formal guarantee: for every mechanism whose likelihood of an output, given the aged snapshot, changes by at most
-    e^{metric} between any two of them. The worst pair of presents that the adversary must not tell apart.
+    e^{metric} between any two of them. The worst pair of presents that the adversary must not distinguish.
     """
     worst, solvers = 0.0, dict[bytes, FlowSolver]()
     for each in pairs:

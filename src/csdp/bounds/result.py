@@ -79,7 +79,7 @@ def belief(epsilon: float, prior: float = 0.5) -> float:
 
 
 def in_words(epsilon: float) -> str:
-    """What a leakage means for an observer who had no idea which of two present values is true.
+    """A leakage in words, for an observer who found two present values equally likely.
 
     >>> in_words(0.5)
     'a 50 % guess becomes at most 63 %'
@@ -115,7 +115,7 @@ def with_chance(epsilon: float, digits: int = 6) -> str:
 
 @dataclass(frozen=True)
 class Witness:
-    """The worst case: which sequence, which present value against which, and the output that tells them apart best."""
+    """The worst case: the sequence, two of its present values, and the output that distinguishes them best."""
 
     sequence: str
     present: float
@@ -155,7 +155,7 @@ class Leakage:
 
     @property
     def in_words(self) -> str:
-        """What it means for an observer who had no idea which of two present values is true."""
+        """Its meaning for an observer who found two present values equally likely."""
         return in_words(self.epsilon)
 
     def __float__(self) -> float:
@@ -163,9 +163,9 @@ class Leakage:
 
     def __repr__(self) -> str:
         mark = "" if self.model.reliable else f", {self.model.brief}"
-        where = "" if self.phase is None else f", phase {self.phase}"
-        where += "" if self.environment is None else f", environment {self.environment}"
-        return f"Leakage({as_text(self.epsilon)}, {self.bound}, {self.adversary}{where}{mark})"
+        given = "" if self.phase is None else f", phase {self.phase}"
+        given += "" if self.environment is None else f", environment {self.environment}"
+        return f"Leakage({as_text(self.epsilon)}, {self.bound}, {self.adversary}{given}{mark})"
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""

@@ -2,7 +2,7 @@
 
 For every sequence i, whatever others the adversary knows of the present, and for every two pasts z, z', it bounds the
 log-odds range of `Pr(x_t^(i) | x_t^(others), x_{t-A} = z)`. Everything published depends on the present only through
-data at least A old, so no query, no noise and no number of releases tells more. Needs independent picks (CoupledChain);
+data at least A old, so no query, noise or number of releases reveals more. Needs independent picks (CoupledChain);
 holds for any law of the past. The proof is in docs/proofs-networks.md.
 
 It walks over the slices t-A+1, ..., t. Within a slice it keeps, for every sequence given all others of the slice: an
@@ -112,7 +112,7 @@ class _SliceState:
     forms: tuple[Form, ...]
 
     def carry(self, leakage: Floats) -> Floats:
-        """What a history reveals of the next slice, (s,), where it reveals `leakage` of this one.
+        """What a history reveals of the next slice, (s,), if it reveals `leakage` of this one.
 
         The law of this slice is tilted by the history: its distance from the untilted one follows from the dependence
         within the slice, and its box is wider by the tilt.
@@ -125,7 +125,7 @@ class _SliceState:
 
 
 def _walk(chains: Sequence[CoupledChain], slices: int | None, form: str) -> Iterator[_SliceState]:
-    """The slices after a snapshot, one by one, each step under the worst of the chains; without end by default."""
+    """The slices after a snapshot, one by one, under the worst of the chains at each step; unlimited if None are given."""
     if form != "auto" and form not in FORMS:
         raise InputError(f"form: {form!r} given; use auto, {', '.join(FORMS)}")
     locals_ = tuple(LocalNumbers.of(chain) for chain in chains)
@@ -145,7 +145,7 @@ def _walk(chains: Sequence[CoupledChain], slices: int | None, form: str) -> Iter
         worst = [box.worst_states(far) for box, far in zip(following, moved, strict=True)]
         fresh, states = _widest([box.spread(far) for box, far in zip(following, moved, strict=True)], worst)
         pairs = np.where((fresh < ranges)[:, None], states, pairs)
-        # Older data tell less: the range at a greater age is a mixture of those at a smaller one.
+        # Older data reveal less: the range at a greater age is a mixture of those at a smaller one.
         ranges, boxes = np.minimum(fresh, ranges), hull(following)
         if len(forms) > 1:
             known = tuple(copy(carried) for carried in forms)
@@ -164,7 +164,7 @@ class SliceHistory:
     """What a history of releases reveals of every sequence's present, to the informed adversary; forward chains.
 
     Formal guarantee of `leakage`: for every depth N of a snapshot z that is taken as known, leakage <= b_N + rho_N,
-    where b follows the history since z and rho is the range over z; the least over N counts. Never above `slice_bound`.
+    with b from the history since z and rho the range over z; the least over N counts. Never above `slice_bound`.
     Proof in docs/proofs.md.
 
     >>> ring = {(i, (i + d) % 12): w for i in range(12) for d, w in ((0, 0.8), (1, 0.1), (11, 0.1))}
@@ -190,7 +190,7 @@ class SliceHistory:
     def leakage(self, age: int, costs: Sequence[Floats | None]) -> Floats:
         """(s,) the leakage `age` after the newest slice that any of the releases read.
 
-        `costs[n]` (s,) is what they reveal, at most, of the readings taken n slices before that one; None where nothing
+        `costs[n]` (s,) is what they reveal, at most, of the readings taken n slices before that one; None if nothing
         was read. Whatever was published before the last of these slices is covered by the range over pasts.
         """
         best = np.full(self.sequences, np.inf)
