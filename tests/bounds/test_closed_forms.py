@@ -49,6 +49,14 @@ def test_a_range_of_log_odds_covers_rounding_in_the_worst_directions(low: float,
     assert _range(coarse, np.zeros((1, 2)), computed, computed, 0.0, error) >= truth * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_log_odds_near_minus_infinity_are_not_sharpened(first: bool) -> None:
+    """Where the error is as large as what is left of a probability, only the plain difference holds."""
+    near, usual = np.array([[-0.95, 0.0]]), np.zeros((1, 2))
+    fine = (near, usual) if first else (usual, near)
+    assert _range(np.array([[0.0, 50.0]]), np.zeros((1, 2)), *fine, 0.0, 0.09) == 50.0
+
+
 def test_the_two_states_that_are_told_apart_are_two() -> None:
     """In both orders: the likelier rise first or last."""
     low, high = [[0.9, 0.1], [0.3, 0.7]], [[0.1, 0.9], [0.6, 0.4]]

@@ -307,10 +307,3 @@ def test_one_sequence_of_each_kind_stands_for_all(states, seed):
     different = alike + random.random(alike.shape) * (1 - np.eye(states))
     # numpy's expm1 differs from the compiled one in the last digit on some processors; both are rounded up by more.
     np.testing.assert_allclose(rule.advance(different, 1), rule._step(different), rtol=1e-14)
-
-
-def test_kinds_are_not_sought_where_sequences_differ():
-    random = np.random.default_rng(1)
-    coupling, transitions = random_system(random, 6, 2)
-    chain = csdp.CoupledChain(coupling, transitions, direction="backward")
-    assert InfluenceRule(chain).kinds is None

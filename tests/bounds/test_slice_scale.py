@@ -92,12 +92,6 @@ def test_row_sums_of_an_endless_kappa_hold_child_by_child_too(monkeypatch):
     assert (exact <= LocalNumbers.of(chain).kappa_row_sums() * (1 + 1e-9)).all()
 
 
-def test_what_does_not_move_has_no_distance_however_rare():
-    low = np.array([[1.0, 0.0], [0.0, 1.0], [0.3, 0.3]])
-    assert intervals.logit_distance(low, np.zeros(3)).tolist() == [0.0, 0.0, 0.0]
-    assert intervals.logit_distance(low, np.full(3, 0.1))[:2].tolist() == [np.inf, np.inf]
-
-
 def test_a_matrix_per_edge():
     rng = np.random.default_rng(0)
     coupling = giant(300, 3)

@@ -125,7 +125,7 @@ class _SliceState:
 
 
 def _walk(chains: Sequence[CoupledChain], slices: int | None, form: str) -> Iterator[_SliceState]:
-    """The slices after a snapshot, one by one, under the worst of the chains at each step; unlimited if None are given."""
+    """The slices after a snapshot, under the worst of the chains at each step; unlimited if `slices` is None."""
     if form != "auto" and form not in FORMS:
         raise InputError(f"form: {form!r} given; use auto, {', '.join(FORMS)}")
     locals_ = tuple(LocalNumbers.of(chain) for chain in chains)
