@@ -27,12 +27,9 @@ _NEWEST = 20
 ADVERSARY_KNOWLEDGE = {
     "informed": "who knows the model and every other present value",
     "uninformed": "who knows the model but no present value",
-    "any": "who knows the model and any part of the other present values",
 }
 #: What the adversary of every plan knows.
 INFORMED = ADVERSARY_KNOWLEDGE["informed"]
-#: Replaces the guarantee if only unproven formulas were computed.
-
 
 #: What is said first if a chain was fitted to private readings without noise.
 UNPAID_WORDS = (

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a delivery may still take after `stop` was set.
 _STOP_LIMIT = 2.0
+#: Seconds after which a silent connection is checked.
+_KEEPALIVE = 30
 #: Refusals of a broker that a retry does not change.
 _FATAL = ("Bad user name or password", "Not authorized", "Client identifier not valid", "Unsupported protocol version")
 
@@ -50,7 +52,6 @@ class Broker:
     ca_file: Path | None = None
     cert_file: Path | None = None
     key_file: Path | None = None
-    keepalive: int = 30
 
     def __repr__(self) -> str:
         return f"Broker({self.host}:{self.port}{', TLS' if self.tls else ''})"
@@ -104,7 +105,7 @@ class BrokerConnection:
     def start(self, on_connected: Callable[[], object] | None = None) -> None:
         """Begin to connect; `on_connected` is called at every connection."""
         self._on_connected = on_connected
-        self.client.connect_async(self._broker.host, self._broker.port, keepalive=self._broker.keepalive)
+        self.client.connect_async(self._broker.host, self._broker.port, keepalive=_KEEPALIVE)
         self.client.loop_start()
 
     def stop(self) -> None:

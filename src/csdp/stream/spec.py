@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -102,7 +101,7 @@ class Section(BaseModel):
             known = [field.alias or name for name, field in cls.model_fields.items()]
             for key in content:
                 if key == "password":  # a specification is shared
-                    raise _at_key(key, "no secrets in this file; use password_file or password_env")
+                    raise _at_key(key, "no secrets in this file; use password_file")
                 if key not in known:
                     raise _at_key(key, unknown_key(key, known))
         return content
@@ -166,7 +165,7 @@ class FileSinkPlace(Section):
 
 
 class MqttSourcePlace(Section):
-    """A topic of a broker. Its password is in a file or in the environment."""
+    """A topic of a broker. Its password is in a file."""
 
     kind: Literal["mqtt"]
     topic: Annotated[Text, AfterValidator(check_topic)]
@@ -175,12 +174,10 @@ class MqttSourcePlace(Section):
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     username: Text | None = None
     password_file: FilePath | None = None
-    password_env: Text | None = None
     tls: bool = False
     ca_file: ExistingFile | None = None
     cert_file: ExistingFile | None = None
     key_file: ExistingFile | None = None
-    keepalive: Annotated[int, Field(ge=5, le=3600)] = 30
     _broker: Broker = PrivateAttr()
 
     @model_validator(mode="after")
@@ -200,17 +197,10 @@ class MqttSourcePlace(Section):
             ca_file=self.ca_file,
             cert_file=self.cert_file,
             key_file=self.key_file,
-            keepalive=self.keepalive,
         )
         return self
 
     def _read_password(self) -> str | None:
-        if self.password_file is not None and self.password_env is not None:
-            raise _at_key("password_env", "both password_file and password_env given; give one")
-        if self.password_env is not None:
-            if self.password_env not in os.environ:
-                raise _at_key("password_env", f"the environment has no variable {self.password_env!r}")
-            return os.environ[self.password_env]
         if self.password_file is None:
             return None
         try:
