@@ -181,38 +181,6 @@ class TestTerminals:
         assert done.stdout + done.stderr
         assert "\x1b" not in done.stdout + done.stderr
 
-    @pytest.mark.parametrize("args", CASES, ids=lambda args: " ".join(args[:2]))
-    def test_no_color_on_a_terminal(self, paper, args):
-        import pty
-
-        def shown(env):
-            main, side = pty.openpty()
-            running = subprocess.Popen(
-                [sys.executable, "-m", "csdp", *args],
-                stdout=side,
-                stderr=side,
-                stdin=subprocess.DEVNULL,
-                cwd=paper.parent,
-                env={**os.environ, "TERM": "xterm-256color", **env},
-            )
-            os.close(side)
-            seen = b""
-            while True:
-                try:
-                    part = os.read(main, 4096)
-                except OSError:  # the other side is closed
-                    break
-                if not part:
-                    break
-                seen += part
-            os.close(main)
-            running.wait(timeout=60)
-            return seen.decode()
-
-        plain = shown({"NO_COLOR": "1"})
-        assert plain
-        assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|4[0-7]|9[0-7])", plain)
-
 
 class TestErrors:
     @pytest.mark.parametrize(
@@ -269,13 +237,6 @@ class TestErrors:
 
 
 class TestCompletion:
-    @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-    def test_the_script(self, shell):
-        done = process("--show-completion", shell, env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"})
-        assert done.returncode == 0, done.stderr
-        assert "csdp" in done.stdout
-        assert f"_CSDP_COMPLETE=complete_{shell}" in done.stdout
-
     def test_in_a_real_bash(self, tmp_path):
         """The script that is shown, loaded by bash, completes commands and options."""
         command = tmp_path / "csdp"

@@ -83,19 +83,12 @@ def test_a_step_that_does_not_fit_is_refused(tmp_path: Path) -> None:
             read(path, step=step)
 
 
-def test_readings_outside_are_refused_or_clamped() -> None:
-    readings = np.array([[-7.0, 14.0], [1.2, np.nan], [99.0, -99.0]])
-    with pytest.raises(InputError, match="outside='clamp'"):
-        to_states(readings, VALUES)
-    assert to_states(readings, VALUES, outside="clamp").tolist() == [[0, 0], [1, -1], [2, 2]]
-
-
-@given(st.lists(st.lists(st.integers(-1, 2), min_size=2, max_size=2), min_size=1, max_size=6), st.booleans())
+@given(st.lists(st.lists(st.integers(-1, 2), min_size=2, max_size=2), min_size=1, max_size=6))
 @settings(max_examples=60, derandomize=True, database=None, deadline=None)
-def test_states_survive_values(states: list[list[int]], clamp: bool) -> None:
+def test_states_survive_values(states: list[list[int]]) -> None:
     array = np.array(states)
     readings = np.where(array < 0, np.nan, VALUES[np.arange(2), array])
-    assert to_states(readings, VALUES, outside="clamp" if clamp else "refuse").tolist() == states
+    assert to_states(readings, VALUES).tolist() == states
 
 
 def test_small_values_are_told_apart() -> None:

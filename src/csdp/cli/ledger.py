@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -158,26 +157,10 @@ def _describe_dataset(book: Ledger, name: str) -> dict[str, Any]:
 
 
 def _last_charge(book: Ledger, name: str, head: int) -> dict[str, Any] | None:
-    """The figures of the newest charge; the log is read from its end."""
-    for start in _read_starts(head):
-        last = None
-        for entry in book.entries(name, after=start):
-            if entry.kind in {"reserve", "change"}:
-                last = entry
-        if last is not None:
-            charge: dict[str, Any] = last.data()["charge"]
+    """The figures of the newest charge, which is most often near the end of the log."""
+    for start in (max(head - 1000, 0), 0):
+        charges = [entry for entry in book.entries(name, after=start) if entry.kind in {"reserve", "change"}]
+        if charges:
+            charge: dict[str, Any] = charges[-1].data()["charge"]
             return charge
     return None
-
-
-def _read_starts(head: int) -> Iterator[int]:
-    """Entries to start reading at: near the end first, then further back.
-
-    >>> list(_read_starts(3000))
-    [2000, 0]
-    """
-    width = 1000
-    while width < head:
-        yield head - width
-        width *= 10
-    yield 0

@@ -81,7 +81,7 @@ _SYMBOLS = frozenset({"epsilon_c", "epsilon_s"})
 #: Settings that are not options: they stand in an [input] section.
 _SECTION = ("encoding", "header", "skip", "sort")
 #: Arguments whose remedy on the command line has another name.
-_REMEDIES = {("times", "data"): "--simulated-times", ("outside", "clamp"): "`csdp plan --discretiser`"}
+_REMEDIES = {("times", "data"): "--simulated-times"}
 
 
 # ---- groups of commands --------------------------------------------------------------------------------------------

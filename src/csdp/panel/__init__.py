@@ -3,14 +3,13 @@
 from csdp.panel.discretise import Discretiser
 from csdp.panel.find import FoundInput, find_input
 from csdp.panel.input import InputSpec
-from csdp.panel.panel import Outside, Panel, Readings, to_states
+from csdp.panel.panel import Panel, Readings, to_states
 from csdp.panel.read import read_panel, read_readings
 
 __all__ = [
     "Discretiser",
     "FoundInput",
     "InputSpec",
-    "Outside",
     "Panel",
     "Readings",
     "find_input",

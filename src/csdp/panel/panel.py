@@ -15,7 +15,6 @@ import numpy.typing as npt
 from csdp.arrays import Floats, Indices, Ints, fill_masked
 from csdp.errors import InputError
 
-Outside = Literal["refuse", "clamp"]
 #: Where the edges and values of states come from.
 Source = Literal["declared", "public", "private"]
 
@@ -285,10 +284,10 @@ def value_rows(values: npt.ArrayLike, sequences: int) -> Floats:
     return np.broadcast_to(table, (sequences, table.shape[-1])).copy()
 
 
-def to_states(readings: Floats, values: Floats, *, outside: Outside = "refuse") -> npt.NDArray[np.int16]:
+def to_states(readings: Floats, values: Floats) -> npt.NDArray[np.int16]:
     """State numbers of readings (T, s) that carry the values (s, m); NaN is a missing reading (-1).
 
-    A reading that is no declared value is refused, or with outside="clamp" moved to the nearest one; never silently.
+    A reading that is no declared value is refused.
 
     >>> to_states(np.array([[0.0, 2.0]]), np.array([[0.0, 1.0, 2.0]] * 2)).tolist()
     [[0, 2]]
@@ -307,16 +306,15 @@ def to_states(readings: Floats, values: Floats, *, outside: Outside = "refuse") 
         levels = values[i][order[i]]
         middle = (levels[1:] + levels[:-1]) / 2
         nearest = np.searchsorted(middle, column[known])
-        if outside == "refuse":
-            # Declared values were put on a lattice (2^-21 of the largest); nothing else is forgiven.
-            tolerance = min(1e-5 * largest, float(np.diff(np.unique(levels)).min(initial=np.inf)) / 2)
-            off = np.abs(levels[nearest] - column[known]) > tolerance
-            if off.any():
-                # The reading itself is private; the message says only where it is and what is allowed.
-                raise InputError(
-                    f"readings: {int(off.sum())} of sequence {i + 1} are none of its {levels.size} declared values; "
-                    "declare the values in the chain, give a discretiser=, or choose outside='clamp'"
-                )
+        # Declared values were put on a lattice (2^-21 of the largest); nothing else is forgiven.
+        tolerance = min(1e-5 * largest, float(np.diff(np.unique(levels)).min(initial=np.inf)) / 2)
+        off = np.abs(levels[nearest] - column[known]) > tolerance
+        if off.any():
+            # The reading itself is private; the message says only where it is and what is allowed.
+            raise InputError(
+                f"readings: {int(off.sum())} of sequence {i + 1} are none of its {levels.size} declared values; "
+                "declare the values in the chain, or give a discretiser (`csdp plan --discretiser`)"
+            )
         out[known, i] = order[i][nearest]
     return out
 

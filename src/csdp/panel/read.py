@@ -16,7 +16,7 @@ from csdp.arrays import Floats, Ints
 from csdp.errors import InputError
 from csdp.panel.files import NUMBER, ColumnTable, list_columns, read_table
 from csdp.panel.input import InputSpec
-from csdp.panel.panel import Outside, Panel, Readings, check_distinct, to_states, value_rows
+from csdp.panel.panel import Panel, Readings, check_distinct, to_states, value_rows
 from csdp.panel.times import RawReadings, looks_like_times, read_times, to_grid
 
 if TYPE_CHECKING:
@@ -116,7 +116,6 @@ def read_panel(
     *,
     values: npt.ArrayLike | None = None,
     discretiser: Discretiser | None = None,
-    outside: Outside = "refuse",
     **settings: Any,
 ) -> Panel:
     """Read states: of readings that carry declared `values`, through a `discretiser`, or state numbers as they are.
@@ -125,7 +124,6 @@ def read_panel(
         source: what `read_readings` takes.
         values: the numbers that the states carry, (m,) or (s, m), as in a chain.
         discretiser: maps readings to states.
-        outside: with `values`, a reading that is none of them is refused ("refuse") or moved to the nearest ("clamp").
         settings: fields of an `InputSpec`, as for `read_readings`.
 
     >>> table = {"time": [0, 1, 2], "a": [10.0, None, 30.0]}
@@ -133,18 +131,18 @@ def read_panel(
     [[0], [-1], [2]]
     """
     if discretiser is None:
-        return to_panel(read_readings(source, **settings), values=values, outside=outside)
+        return to_panel(read_readings(source, **settings), values=values)
     if values is not None:
         raise InputError("values: a discretiser carries its own; give one of the two")
     known = {"names": discretiser.names, "categories": discretiser.categories}
     return discretiser.apply(read_readings(source, **(known | settings)))
 
 
-def to_panel(readings: Readings, *, values: npt.ArrayLike | None = None, outside: Outside = "refuse") -> Panel:
+def to_panel(readings: Readings, *, values: npt.ArrayLike | None = None) -> Panel:
     """Readings as states, by the values that the states carry; without values, readings are state numbers."""
     table = None if values is None else value_rows(values, len(readings.names))
     cells = readings.readings
-    states = _as_states(readings) if table is None else to_states(cells, table, outside=outside)
+    states = _as_states(readings) if table is None else to_states(cells, table)
     return Panel(readings.names, readings.ticks, readings.times, states, readings.step, table, cells)
 
 
