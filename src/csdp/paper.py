@@ -58,7 +58,7 @@ def loose(chain: Model, query: Query | str, *, ages: Any, epsilon_c: float) -> f
 
     >>> pair = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> round(loose(pair, "mean", ages=2, epsilon_c=1.0), 6)
-    0.493892
+    0.494029
     """
     components = _setting(chain, query, ages, epsilon_c).components
     return round_up(max(loose_bound(each.pairs.total_variation, each.alpha) for each in components))

@@ -35,7 +35,7 @@ _HOLDS_FOR = {
     "freshness": "any query, any noise, any number of releases (at one common age)",
     "slice": "any query, any noise, any number of releases, any law of the past, whatever others are known",
     "influence": "one release; previous states are independent given the present (a backward chain)",
-    "group": "one release; all records of a component may change at once, however they are tied together",
+    "group": "one release; all records of a component may change at once, however they depend on each other",
 }
 #: Bounds that rest on the law of the oldest reading.
 _OF_THE_PAST = frozenset({"exact", "metric", "profile", "freshness"})
@@ -146,7 +146,7 @@ class Setting:
 
     @property
     def no_law_of_past(self) -> str:
-        """Why no law of the past can be relied on, so that bounds must hold for any; empty if one can."""
+        """Why the law of the past is unknown, so that bounds must hold for any; empty if it is known."""
         if self.vantage.given and self.model.direction == "forward":
             return "the law of the oldest reading depends on every environment before it"
         return ""
@@ -392,9 +392,7 @@ class Component:
         form, curve, age = self._slice_result.form, self._slice_result.curve, min(self._ages)
         why = f"{form} form, age {age}"
         if age > 1 and curve[-1] > 0.95 * curve[-2]:
-            why += (
-                ": hardly any decay left at this age, the sequences depend too strongly on each other or on their past"
-            )
+            why += ": hardly any decay at this age, the sequences depend too strongly on each other or on their past"
         worst = find_widest_case(self._slice_result.ranges, self._slice_result.pairs)
         return ComponentLeakage(worst.value, "slice", worst, why)
 
@@ -443,7 +441,7 @@ class Component:
 
     def _at_any_size(self) -> list[ComponentLeakage]:
         """The bounds for a component of any size; they hold for any law of the past."""
-        choices = [ComponentLeakage(self.alpha, "group", None, "holds however the sequences are tied")]
+        choices = [ComponentLeakage(self.alpha, "group", None, "holds however the sequences depend on each other")]
         if has_influence(self.model) and self.setting.adversary == "informed":
             choices.append(self._influence())
         if has_slice(self.model):
