@@ -25,17 +25,6 @@ def test_readings_reach_the_gate_and_not_their_states(tmp_path):
         assert value == pytest.approx(np.mean([reading(tick - 2, name) for name in NAMES]), abs=1e-9)
 
 
-def test_a_reading_that_is_missing_is_left_out_and_counted(tmp_path):
-    with running(tmp_path, **CLOSE) as runner:
-        for tick in range(12):
-            for name in NAMES if tick != 4 else NAMES[:1]:
-                runner.ingest(name, time=10 * tick + 5, value=reading(tick, name))
-        outcomes = {one.tick: one for one in runner.settle() + list(runner.recent)}
-    assert outcomes[6].count == 1
-    assert outcomes[6].values == pytest.approx((reading(4, NAMES[0]),), abs=1e-9)
-    assert outcomes[5].count == 2
-
-
 def test_a_restart_goes_on_with_the_readings_of_the_state_file(tmp_path):
     settings = {**CLOSE, "clock": Clock(step=10, lateness=0, times="data"), "state_file": tmp_path / "state.npz"}
     with running(tmp_path, **settings) as runner:

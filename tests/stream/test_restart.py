@@ -33,21 +33,6 @@ def test_ticks_that_are_counted_differently_are_refused(tmp_path):
             Runner(publisher, ledger=ledger, clock=Clock(step=10, times="data"))
 
 
-def test_a_second_run_publishes_nothing_twice(tmp_path):
-    first, second = Memory(), Memory()
-    with running(tmp_path, sink=first) as runner:
-        feed(runner, range(6))
-    before = published(tmp_path)
-    with running(tmp_path, sink=second) as runner:
-        feed(runner, range(9))  # all of it once more, and three ticks
-        assert runner.status().past == 4 + 1
-    assert first.ticks == [1, 2, 3, 4]
-    assert second.ticks == [4, 5, 6, 7]  # the newest again, since this sink cannot tell what it has
-    assert second.outputs[0] == first.outputs[-1]
-    after = published(tmp_path)
-    assert {tick: after[tick] for tick in before} == before
-
-
 def test_a_reserved_tick_is_lost_for_ever(tmp_path, monkeypatch):
     with running(tmp_path) as runner:
         feed(runner, range(4))

@@ -102,16 +102,6 @@ class TestContent:
         expected = to_states(readings, values, outside="clamp")
         assert [Nearest(values).states_of(row).tolist() for row in readings] == expected.tolist()
 
-    def test_missing_readings_follow_the_plan(self, tmp_path):
-        sink = Memory()
-        with running(tmp_path, sink=sink, given=plan(stale_limit=1)) as runner:
-            feed(runner, range(3))
-            for tick in range(3, 8):
-                runner.ingest("hall", time=10 * tick, value=1)  # the kitchen is silent
-            runner.advance(100)
-        assert {o["tick"]: o["stale"] for o in sink.outputs} == {1: 0, 2: 0, 3: 0, 4: 1}
-        assert "steps older than planned" in [r.reason for r in runner.recent if isinstance(r, Skipped)][1]
-
     def test_refusals_and_skips_are_the_same_for_all_values(self, tmp_path):
         """What is published when, and why not, is a function of times."""
         stories = []

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import threading
-import tomllib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from csdp import CoupledChain, Discretiser, Mean, Plan
 from csdp.errors import CsdpError, InputError, NotUsefulError
@@ -17,7 +14,6 @@ from csdp.stream.from_spec import load_plan, open_source, open_stream, resolve_n
 from csdp.stream.mqtt import MqttSource
 from csdp.stream.spec import read_spec
 from csdp.stream.template import first_spec
-from csdp.toml_text import key_lines
 
 GOOD = """\
 dataset = "house"
@@ -121,39 +117,6 @@ def test_secrets_come_from_elsewhere(spec, tmp_path):
     found = spec(('kind = "stdin"', options + "password_file = 'secret'")).source
     assert (found.broker.password, found.broker.port) == ("s3same", 8883)
     assert "s3same" not in repr(found)
-
-
-names = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=4)
-values = st.sampled_from(
-    [
-        '"a = 1"',
-        "'[x]'",
-        "3",
-        '"""\nk = 1\n[t]\n"""',
-        "'''\n# ]\n'''",
-        "[1, 2]",
-        "[\n  1, # [\n  2,\n]",
-        '{a = "}"}',
-        '"\\"]"',
-    ]
-)
-
-
-@given(st.lists(st.tuples(st.booleans(), names, values), max_size=12, unique_by=lambda item: item[1]))
-def test_lines_of_keys_are_found_whatever_the_values_hold(items):
-    table, text, expected, line = (), "# a comment = [\n", {}, 2
-    for is_table, name, value in items:
-        if is_table:
-            table = (name,)
-            text += f"[ {name} ] # x = 1\n"
-            expected[table] = line
-            line += 1
-        else:
-            text += f"{name} = {value}\n"
-            expected[(*table, name)] = line
-            line += value.count("\n") + 1
-    tomllib.loads(text)
-    assert key_lines(text) == expected
 
 
 class TestOpening:
