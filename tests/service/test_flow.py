@@ -78,32 +78,6 @@ def test_the_status_agrees_with_the_publisher(served):
     assert info["guarantee"]["one_release"] == plan.certified.epsilon
 
 
-def test_ticks_charged_during_a_status_do_no_harm(served, monkeypatch):
-    """Between two reads of the ledger the publisher may charge ticks beyond the one that was asked about."""
-    writer, reader = served.client("writer"), served.client("reader")
-    hand_in(writer, [0, 1, 2, 3, 8])  # the newest closed tick is not charged: there was no reading
-    before = reader.get(f"{URL}/status").json()
-    assert before["closed_tick"] == 7 > before["newest_tick"]
-    hand_in(writer, [9])
-    dataset = served.app.state.service.datasets[WARD]
-    summary, later = Ledger.summary, iter(range(10, 40))
-
-    def summary_then_more(ledger, name):
-        found = summary(ledger, name)
-        if ledger is dataset.ledger:
-            for _ in range(3):
-                dataset.publisher_thread.submit(
-                    dataset.publisher_thread.runner.ingest_snapshot, [0, 1], time=STEP * next(later) + 3
-                ).result(20)
-        return found
-
-    monkeypatch.setattr(Ledger, "summary", summary_then_more)
-    answer = reader.get(f"{URL}/status")
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["published"] == before["published"]  # all figures are of one moment
-    assert answer.json()["newest_tick"] == before["newest_tick"]
-
-
 def test_the_wall_clock_closes_ticks_while_everybody_is_silent(tmp_path):
     clock = 'advance = "wall"\nlateness = 0'
     with serving(settings_of(tmp_path, specs=[write_spec(tmp_path, times="wall", clock=clock, age=0)])) as served:
