@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csdp import CoupledChain, Family, Identity, Max, Mean, Publisher, Release, Schedule, Sum, fran
+from csdp import CoupledChain, Family, Identity, Max, Mean, Publisher, Release, Sum, fran
 from csdp.errors import CsdpWarning, InputError, UnsafeRandomnessWarning
 from csdp.estimate import (
     Estimated,
@@ -20,7 +20,6 @@ from csdp.estimate import (
     LinearEstimator,
     Observation,
     learn_estimator,
-    linear_estimator,
     model_estimator,
 )
 from csdp.ledger import Ledger
@@ -95,24 +94,6 @@ def test_estimates_are_those_of_the_ledger(tmp_path: Path, how: str, about: str)
     assert releases[-1].estimate[0] != alone.of(observations(releases[-1:])).estimate[0]
 
 
-def test_gaps_schedules_and_stale_readings_are_counted(tmp_path: Path) -> None:
-    schedule = Schedule((1.0, 0.0, 0.25, 0.5), start=5, then=1.0)
-    plan = Plan(SLOW, Mean(), 1, 1.0, stale_limit=2, schedule=schedule)
-    states = STATES.astype(np.int8)
-    states[16, 0] = states[20:24] = -1
-    with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db") as publisher:
-        publisher.publish(Panel.from_states(states))
-    releases = {one.tick: one for one in recorded(tmp_path / "ledger.db")}
-    assert 6 not in releases  # the schedule publishes nothing
-    assert 24 not in releases  # its readings are too old
-    assert [releases[t].noise for t in (5, 7, 8)] == [plan.at_tick(t).noise_variance for t in (5, 7, 8)]
-    assert releases[7].noise > 2 * releases[8].noise  # type: ignore[operator]
-    assert releases[17].stale == 1
-    assert releases[17].standard_error > releases[16].standard_error
-    assert releases[25].standard_error > releases[20].standard_error  # it rests on older releases
-    check_recomputed(list(releases.values()), plan)
-
-
 def test_a_change_of_plan_keeps_the_releases_of_the_same_query(tmp_path: Path) -> None:
     file, first, second = tmp_path / "ledger.db", Plan(SLOW, Mean(), 2, 1.0), Plan(SLOW, Mean(), 1, 0.5)
     with Publisher(first, dataset="d", ledger=file) as publisher:
@@ -177,19 +158,6 @@ def test_a_tick_is_not_lost_for_want_of_an_estimate(tmp_path: Path, answer: obje
     assert isinstance(release, Release)
     assert len(release.values) == 1
     assert release.estimate == release.low == ()
-
-
-def test_an_estimator_that_does_not_fit_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
-    plan, file = Plan(SLOW, Mean(), 1, 1.0), tmp_path / "l.db"
-    past = SLOW.simulate(400, seed=1).mean(axis=1)
-    for wrong, words in (
-        (learn_estimator(past, age=2, noise=1.0), "made for age 2, but the plan has 1"),
-        (model_estimator(SLOW, Identity(), age=1), "made for 2 outputs, but the plan's query has 1"),
-        (linear_estimator(SLOW, Mean(), ages=[1, 2]), "other ages"),
-        ("linear", "str given; an estimator"),
-    ):
-        with pytest.raises(InputError, match=words):
-            Publisher(plan, dataset="d", ledger=file, estimator=wrong)  # type: ignore[arg-type]
 
 
 def other_estimators(plan: Plan) -> dict[str, Any]:
