@@ -10,12 +10,11 @@ from csdp.errors import InputError
 from csdp.fitting.checks import TOGETHER_COLUMNS
 from csdp.fitting.graph import (
     complete_graph,
-    mutual_information,
     pair_counts,
     read_neighbours,
 )
 from csdp.fitting.sample import read_sample
-from fitting.systems import plain_pair_counts, random_chain
+from fitting.systems import plain_pair_counts
 
 
 def ring(s, ticks, seed, m=2):
@@ -33,16 +32,6 @@ def test_pair_counts_are_the_plain_ones(ticks, m):
     states[0, 0] = m - 1
     counts = pair_counts(read_sample(states, states=m), complete_graph(4)).reshape(4, 4, m, m)
     assert (counts == plain_pair_counts(states, m)).all()
-
-
-def test_information_is_that_of_scikit_learn():
-    from sklearn.metrics import mutual_info_score
-
-    states = random_chain(1, 3, 3).simulate(400, seed=1)
-    found = mutual_information(pair_counts(read_sample(states, states=3), complete_graph(3))).reshape(3, 3)
-    for j in range(3):
-        for k in range(3):
-            assert found[j, k] == pytest.approx(mutual_info_score(states[:-1, k], states[1:, j]), abs=1e-12)
 
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, "some", True, [[0, 9]], [[0, -1]], [0, 1]])
