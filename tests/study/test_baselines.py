@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 from scipy.special import logsumexp
-from study.baselines.dependent import correlations, influences
+from study.baselines.dependent import correlations
 from study.baselines.pufferfish import quantile_gap
 from study.baselines.windows import expiring_costs
 
@@ -57,55 +57,6 @@ def test_pairwise_coefficients_are_no_guarantee():
     assert bayesian.scales == pytest.approx((2.0,))
     with pytest.raises(InputError, match="norm inf"):
         baselines.InferentialPrivacy().calibrate(chain, csdp.Sum(), epsilon=1.0)
-
-
-@pytest.mark.parametrize("chain", [PAPER, THREE], ids=["paper", "three"])
-def test_liu_by_definition(chain):
-    """rho_ij from the law of the snapshot, sums over all records, and the fixed point in the scale."""
-    epsilon = 0.9
-    mechanism = baselines.DependentDP().calibrate(chain, csdp.Mean(), epsilon=epsilon)
-    b = mechanism.scales[0]
-    s, m, values = chain.sequences, chain.states, chain.values / chain.sequences
-    law, snaps = oracle.stationary(chain.kernel()), oracle.snapshots(chain.sequences, chain.states)
-    width = values.max() - values.min()
-    rho = np.eye(s)
-    for i, j in itertools.permutations(range(s), 2):
-        conditional = np.zeros((m, m))
-        for p, x in zip(law, snaps, strict=True):
-            conditional[x[i], x[j]] += p
-        conditional /= conditional.sum(axis=1, keepdims=True)
-        density = np.array(
-            [
-                [sum(conditional[a, c] * math.exp(-abs(y - values[c]) / b) for c in range(m)) for y in values]
-                for a in range(m)
-            ]
-        )
-        rho[i, j] = b / width * np.log(density.max(axis=0) / density.min(axis=0)).max()
-    assert (rho.sum(axis=1) * width).max() / epsilon == pytest.approx(b, rel=1e-9)
-    assert np.array(mechanism.details["coefficients"]) == pytest.approx(rho, abs=1e-9)
-
-
-@pytest.mark.parametrize("chain", [PAPER, THREE], ids=["paper", "three"])
-def test_correlations_and_influences_by_definition(chain):
-    law, snaps = oracle.stationary(chain.kernel()), np.array(oracle.snapshots(chain.sequences, chain.states))
-    values = chain.values[snaps]
-    mean = law @ values
-    cov = (values - mean).T @ ((values - mean) * law[:, None])
-    pearson = cov / np.sqrt(np.outer(np.diag(cov), np.diag(cov)))
-    assert correlations(chain) == pytest.approx(pearson, abs=1e-10)
-    m = chain.states
-    table = law.reshape(m, m)
-    gamma = np.zeros((2, 2))
-    for i in range(2):
-        rows = (table if i == 1 else table.T) / (table if i == 1 else table.T).sum(axis=1, keepdims=True)
-        spread = [abs(math.log(p / q)) for a, b in itertools.permutations(rows, 2) for p, q in zip(a, b, strict=True)]
-        gamma[i, 1 - i] = 0.5 * max(spread)
-    assert influences(chain) == pytest.approx(gamma, abs=1e-10)
-    norm = np.linalg.norm(gamma, 2)
-    if norm < 1:
-        nu = 2 * np.linalg.inv(np.eye(2) - gamma).sum(axis=1).max() * np.ptp(chain.values) / 2
-        mechanism = baselines.InferentialPrivacy().calibrate(chain, csdp.Mean(), epsilon=0.5)
-        assert mechanism.scales[0] == pytest.approx(nu / 0.5, rel=1e-9)
 
 
 def random_chain(seed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -78,16 +77,6 @@ def test_adp_is_met_where_a_present_rules_out_a_past(p, epsilon_c):
     chain = csdp.CoupledChain([[1.0]], [[1 - p, p], [1.0, 0.0]])
     adp = baselines.AgeDP(age=1).calibrate(chain, csdp.Mean(), scale=1.0 / epsilon_c)
     assert csdp.leakage(chain, csdp.Mean(), ages=1, epsilon_c=epsilon_c).epsilon == pytest.approx(adp.epsilon, rel=1e-9)
-
-
-@given(p=probability, q=probability, epsilon_c=level)
-@law_settings(30)
-def test_the_largest_over_time_is_that_of_fresh_data(p, q, epsilon_c):
-    """ADP's statement never grows with age, so the maximum over t that the lemma takes is plain DP again."""
-    chain = csdp.CoupledChain([[1.0]], two_state(p, q))
-    by_age = [baselines.AgeDP(age=age).calibrate(chain, csdp.Mean(), scale=1 / epsilon_c).epsilon for age in range(6)]
-    assert by_age[0] == pytest.approx(epsilon_c, rel=1e-9)
-    assert all(a >= b - 1e-12 for a, b in itertools.pairwise(by_age))
 
 
 def test_coupled_sequences_break_adp():
