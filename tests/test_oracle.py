@@ -278,45 +278,6 @@ def test_uninformed_exceeds_the_informed_freshness():
     assert got["freshness"] == pytest.approx(2.7637, abs=5e-5)
 
 
-def test_printed_loose_underestimates():
-    got = columns(ONE, binary(0.01, 0.3), (1,), 1, "mean")
-    assert got["printed-loose"] == pytest.approx(0.690, abs=5e-4)
-    assert got["exact"] == pytest.approx(0.7727, abs=5e-5)
-
-
-def test_printed_tight_above_loose():
-    got = columns(pair(0.5), binary(0.3, 0.3), (1, 1), 1, "mean")
-    assert got["printed-tight"] == pytest.approx(1.045, abs=5e-4)
-    assert got["printed-loose"] == pytest.approx(0.48, abs=5e-3)
-    assert got["exact"] == pytest.approx(0.4088, abs=5e-5)
-
-
-@pytest.mark.parametrize(("c", "expected"), [(1.0, 0.3740), (0.75, 0.4002), (0.5, 0.4088)])
-def test_coupling_raises_exact_leakage(c, expected):
-    assert columns(pair(c), binary(0.3, 0.3), (1, 1), 1, "mean")["exact"] == pytest.approx(expected, abs=5e-5)
-
-
-@pytest.mark.parametrize("age", [4, 5, 6, 8])
-def test_difference_fades_with_age(age):
-    got = [columns(pair(c), binary(0.3, 0.3), (age, age), 1, "mean")["exact"] for c in (1.0, 0.75, 0.5)]
-    assert max(got) / min(got) < 1.02
-
-
-def test_comparative_figure():
-    """Delta_k eps_c without d(2) is 4.5e-5, with it 9.0e-5, as ADP gives for one chain."""
-    eps = 0.860662966
-    got = columns(pair(0.5), binary(0.3, 0.3), (10, 10), eps, "mean")
-    adp = columns(ONE, binary(0.3, 0.3), (10,), eps, "mean")
-    assert got["printed-loose"] / 2 == pytest.approx(4.5e-5, abs=5e-7)
-    assert got["printed-loose"] == pytest.approx(9.0e-5, abs=5e-7)
-    assert adp["printed-loose"] == pytest.approx(9.0e-5, abs=5e-7)
-
-
-def test_aging_can_raise_leakage_above_epsilon():
-    got = columns(pair(0.5), binary(0.001, 0.1), (2, 2), 4, "mean")
-    assert got["exact"] == pytest.approx(5.67, abs=5e-3)
-
-
 CONTINUAL = {
     "pair": (
         (pair(0.75), binary(0.3, 0.3), 1, 0.5),
@@ -347,10 +308,6 @@ def test_histories_metric_and_scalar(case):
     assert got == pytest.approx(expected, abs=5e-5)
     assert o.scalar_accountant(kernel, s, 2, age, s * eps, n) == pytest.approx(scalar, abs=5e-5)
     assert o.metric_accountant(kernel, s, 2, age, eps, f, 1 / s, n) == pytest.approx(got, abs=1e-7)
-
-
-def test_one_chain_freshness():
-    assert columns(ONE, binary(0.3, 0.3), (1,), 0.5, "mean")["freshness"] == pytest.approx(0.8473, abs=5e-5)
 
 
 def test_metric_is_above_exact_for_three_states():
