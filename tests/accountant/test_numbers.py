@@ -13,6 +13,7 @@ import csdp
 from accountant.systems import follow
 from csdp import Accountant, CoupledChain, Family, Identity, Max, Mean
 from csdp.accountant import account, joint
+from csdp.accountant.build import build_components
 from csdp.errors import InputError
 from csdp.plan import Plan
 from oracle import (
@@ -273,11 +274,10 @@ def test_a_recorded_state_of_another_plan_is_refused() -> None:
 def test_a_state_at_rest_serves_every_common_age():
     chain = CoupledChain(pair(0.8), [[0.9, 0.1], [0.2, 0.8]])
     plans = [Plan(chain, Mean(), ages=age, epsilon_c=level) for level in (0.4, 0.5) for age in (1, 2, 3)]
-    shared = [Accountant(plan).limit().epsilon for plan in plans]
-    alone = []
-    for plan in plans:
-        joint._RESTS.clear()
-        alone.append(Accountant(plan).limit().epsilon)
+    known = joint.Known()
+    shared = [Accountant(plan, build_components(plan, known=known)).limit().epsilon for plan in plans]
+    alone = [Accountant(plan).limit().epsilon for plan in plans]
+    assert len(known.rests) == 2
     assert shared == alone
     assert len(set(shared)) == len(shared)  # another level has another state, another age another leakage
 

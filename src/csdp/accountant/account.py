@@ -274,11 +274,17 @@ class Accountant:
 
     def limit(self) -> Leakage:
         """Leakage of the present in the long run, releasing at every tick."""
-        settled = self.long_run()
-        if settled is not None:
-            return self.leakage(settled)
+        if self._settled is not None:
+            _, answer = self._settled
+            return answer.why if isinstance(answer.why, Leakage) else _describe(self.plan, answer.epsilon, answer.why)
         worst, why = max((component.cap(component.ages[0]) for component in self.components), key=itemgetter(0))
         return _describe(self.plan, worst, why)
+
+    @cached_property
+    def _settled(self) -> tuple[State, _Answer] | None:
+        """The state in the long run and what it reveals, if it was found."""
+        settled = self.long_run()
+        return None if settled is None else (settled, self._answer(settled, None))
 
     def long_run(self) -> State | None:
         """A state that one more release at the next tick does not raise; None if none was found.
@@ -313,8 +319,10 @@ class Accountant:
         """
         if releases is not None:
             return max(self.after(releases).epsilon, self.peak(self.history(releases)))
-        settled = self.long_run()
-        return self.limit().epsilon if settled is None else max(self.charge(settled))
+        if self._settled is None:
+            return self.limit().epsilon
+        settled, now = self._settled
+        return max(now.epsilon, self._peak(settled, now))
 
     # ---- other guarantees ----------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from csdp.accountant.component import Component
 from csdp.accountant.influence import InfluenceComponent
-from csdp.accountant.joint import SCALAR_STATES, Cost, JointComponent
+from csdp.accountant.joint import SCALAR_STATES, Cost, JointComponent, Known
 from csdp.accountant.slice import SliceComponent, SmallerComponent
 from csdp.bounds.influence import costs_by_age, has_influence
 from csdp.bounds.leakage import Component as Part
@@ -31,22 +31,23 @@ Rule = Literal["auto", "metric", "scalar", "vector"]
 Built = tuple[tuple[str, Component], ...]
 
 
-def build_components(plan: Plan, rule: Rule = "auto") -> Built:
+def build_components(plan: Plan, rule: Rule = "auto", known: Known | None = None) -> Built:
     """The distinct components of a plan's models; components that are alike are counted once.
 
     Args:
         plan: the plan.
         rule: "metric", "scalar" or "vector" for these states alone, wherever they fit; by default the sharpest, and the
             smaller of two if neither always is.
+        known: what was computed for other plans of the same models, if there are any.
     """
     return tuple(
         (model.digest, component)
         for model in plan.chain.members
-        for component in _components_of(model.given_path(), plan, rule)
+        for component in _components_of(model.given_path(), plan, rule, known)
     )
 
 
-def _components_of(model: Model, plan: Plan, rule: Rule) -> list[Component]:
+def _components_of(model: Model, plan: Plan, rule: Rule, known: Known | None) -> list[Component]:
     setting = Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary="informed")
     labels = plan.query.labels(plan.ages)
     built: list[Component] = []
@@ -60,7 +61,11 @@ def _components_of(model: Model, plan: Plan, rule: Rule) -> list[Component]:
             component = _by_sequence(part, stale_limit)
         else:
             component = JointComponent(
-                part.model, ages=_ages(part), cost=_noise_cost(part), rule="auto" if rule == "vector" else rule
+                part.model,
+                ages=_ages(part),
+                cost=_noise_cost(part),
+                rule="auto" if rule == "vector" else rule,
+                known=known,
             )
             if rule == "auto" and component.kind == "scalar" and _is_forward(part.model):
                 slices = _by_sequence(part, stale_limit)

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from csdp.accountant.component import PEAK_STEPS, Before, Component, Kind, Read, worst_component
+from csdp.accountant.component import PEAK_STEPS, Before, Caps, Component, Kind, Read, worst_component
 from csdp.accountant.fixed_point import accelerate_to_rest
 from csdp.accountant.kernels import BackwardKernel, EnvironmentKernels, apart
 from csdp.arrays import Floats, Indices
@@ -30,9 +30,6 @@ SCALAR_STATES = 256
 METRIC_SPREAD = 8
 #: Releases up to which a lifetime is followed one by one.
 _COUNTED = 2000
-#: States at rest that are cached, of components with one age, by model, kind and cost: the oldest is dropped first.
-_CACHED_RESTS = 256
-_RESTS: dict[tuple[str, str, bytes], Floats | None] = {}
 
 
 @dataclass(frozen=True)
@@ -52,6 +49,15 @@ class Cost:
         return answer_distances([table[seen] for table in self.answers[age]], self.rate)
 
 
+class Known:
+    """What does not depend on a common age or on the noise: one search owns it and hands it from plan to plan."""
+
+    def __init__(self) -> None:
+        self.caps: dict[str, Caps] = {}  # by the digest of the component's model
+        self.kernels: dict[str, BackwardKernel | EnvironmentKernels] = {}
+        self.rests: dict[tuple[str, str, bytes], Floats | None] = {}  # by digest, kind and cost; of one age
+
+
 class JointComponent(Component):
     """One component of one model under a plan, all of its sequences together.
 
@@ -60,11 +66,17 @@ class JointComponent(Component):
         ages: the ages at which its sequences are read.
         cost: what a release costs.
         rule: "metric" or "scalar" for that state if it fits; "auto" for the sharper of them.
+        known: what other components have computed already.
     """
 
-    def __init__(self, model: Model, *, ages: Sequence[int], cost: Cost, rule: str = "auto") -> None:
+    def __init__(
+        self, model: Model, *, ages: Sequence[int], cost: Cost, rule: str = "auto", known: Known | None = None
+    ) -> None:
         super().__init__(model, ages, cost.alpha)
         self._cost = cost
+        self._digest = model.digest
+        self._known = Known() if known is None else known
+        self.caps = self._known.caps.setdefault(self._digest, self.caps)
         self.kind: Kind = _choose_kind(model, spread=self.ages[-1] - self.ages[0], is_sum=bool(cost.answers), rule=rule)
 
     @property
@@ -75,9 +87,13 @@ class JointComponent(Component):
     @cached_property
     def kernels(self) -> BackwardKernel | EnvironmentKernels:
         """The backward kernels of the component."""
-        return (
-            EnvironmentKernels(self.model) if isinstance(self.model, EnvironmentChain) else BackwardKernel(self.model)
-        )
+        made = self._known.kernels
+        if self._digest not in made:
+            model = self.model
+            made[self._digest] = (
+                EnvironmentKernels(model) if isinstance(model, EnvironmentChain) else BackwardKernel(model)
+            )
+        return made[self._digest]
 
     # ---- states --------------------------------------------------------------------------------------------------
 
@@ -91,18 +107,16 @@ class JointComponent(Component):
         cost = self.initial_state()
         for read in self.reads(False):
             cost = self.add(cost, read)
-        # It does not depend on a common age: a frontier, a search and other settings ask for it again.
-        known = (self.model.digest, self.kind, cost.tobytes())
-        reusable = len(self.ages) == 1 and self.model.has_one_kernel
-        if reusable and known in _RESTS:
-            return _RESTS[known]
+        key = (self._digest, self.kind, cost.tobytes())
+        rests = self._known.rests
+        reusable = len(self.ages) == 1 and self.model.has_one_kernel  # then it does not depend on the age
+        if reusable and key in rests:
+            return rests[key]
         at_rest = accelerate_to_rest(lambda state: self.advance(state, 1), cost, apart(cost), self._guess_rest(cost))
         if reusable:
-            while len(_RESTS) >= _CACHED_RESTS:
-                _RESTS.pop(next(iter(_RESTS)), None)
             if at_rest is not None:
                 at_rest.setflags(write=False)
-            _RESTS[known] = at_rest
+            rests[key] = at_rest
         return at_rest
 
     def _guess_rest(self, cost: Floats) -> Floats:

@@ -9,6 +9,7 @@ from typing import Literal
 
 from csdp.accountant import Accountant
 from csdp.accountant.build import Rule, build_components
+from csdp.accountant.joint import Known
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import Leakage
 from csdp.chain import Family, Model, certified_model
@@ -32,6 +33,7 @@ class Curves:
         chain, query, estimate, releases, about: as for `find_plan`.
         ages: one age for each sequence.
         rule: which states the accountant keeps, for more than one release.
+        known: what was computed at other ages, if this is one of several.
     """
 
     def __init__(
@@ -44,16 +46,19 @@ class Curves:
         releases: Releases = "continual",
         about: About = "now",
         rule: Rule = "auto",
+        known: Known | None = None,
     ) -> None:
         self.chain = certified_model(chain)
         self._members = self.chain.members
         self.query = tabulate(query, self._members[0])
         self.ages = tuple(ages)
         self.releases: Releases = releases
+        self.near: float | None = None  #: a level near the largest, if one is known
         self.evaluations = 0  #: how often leakage was evaluated
         self._estimate: Estimate = estimate
         self._about: About = about
         self._rule: Rule = rule
+        self._parts = Known() if known is None else known
         self._known: dict[float, Leakage] = {}
         self._prepared: dict[int, tuple[Moments, HistoryEstimator | None]] = {}
 
@@ -106,10 +111,15 @@ class Curves:
     def _many_releases(self, epsilon_c: float) -> Leakage:
         """A budget has to allow the largest leakage at any moment, also after the last release."""
         plan = self.plan(epsilon_c)
-        accountant = Accountant(plan, None if self._rule == "auto" else build_components(plan, self._rule))
+        accountant = Accountant(plan, build_components(plan, self._rule, self._parts))
         count = None if self.releases == "continual" else self.releases
         last = accountant.limit() if count is None else accountant.after(count)
         return replace(last, epsilon=accountant.ceiling(count))
+
+    def least_leakage(self, epsilon_c: float) -> float:
+        """A lower bound on the leakage of many releases, quickly computed: that of the first two."""
+        plan = self.plan(epsilon_c)
+        return Accountant(plan, build_components(plan, self._rule, self._parts)).after(2).epsilon
 
     def later_peak(self, epsilon_c: float) -> float:
         """The largest leakage of one release at any later moment."""
@@ -122,7 +132,7 @@ class Curves:
         """
         if self.releases == 1:
             return largest_level(lambda e: self.leakage(e).epsilon, budget, limit)
-        start = min(budget, limit) if start is None else start
+        start = self.near or min(budget, limit) if start is None else start
         if len(self._members) > 1:
             worst = self._worst_member(start)
             start = worst.largest_level(budget, limit, start=start) or start
@@ -140,6 +150,7 @@ class Curves:
                 releases=self.releases,
                 about=self._about,
                 rule=self._rule,
+                known=self._parts,
             )
             for member in self._members
         ]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from csdp.accountant.joint import Known
 from csdp.chain import Family, Model, certified_model
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.result import About, Estimate
@@ -97,8 +98,10 @@ def frontier(
     table = tabulate(query, model)
     points: list[Point] = []
     no_data = 0.0
+    known = Known()
     for age in ages:
-        curves = Curves(chain, table, [age] * model.sequences, estimate=estimate, releases=releases, about=about)
+        old = [age] * model.sequences
+        curves = Curves(chain, table, old, estimate=estimate, releases=releases, about=about, known=known)
         for level in grid:
             answer, error = curves.leakage(level), curves.error(level)
             no_data = error.no_data

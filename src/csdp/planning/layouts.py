@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from csdp.accountant.joint import Known
 from csdp.bounds.influence import has_influence
 from csdp.chain.model import Direction
 from csdp.chain.steps import METRIC_STATES
@@ -106,6 +107,7 @@ class FittedLayout:
         self.panel = self.discretiser.apply(self.readings)
         self.stale_limit = choose_stale_limit(self.panel)
         self._chains: dict[ChainKind, Any] = {}
+        self._known = Known()
 
     @cached_property
     def kinds(self) -> tuple[ChainKind, ...]:
@@ -166,6 +168,7 @@ class FittedLayout:
             query,
             [age] * model.sequences,
             rule="vector" if chain is None and has_influence(model) else "auto",
+            known=self._known,
         )
 
     def learn(self, plan: Plan, about: About) -> LearnedEstimator | None:

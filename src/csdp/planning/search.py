@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
+from csdp.accountant.build import Rule
+from csdp.accountant.joint import Known
 from csdp.aging import Progress
 from csdp.bounds.result import Leakage, as_text
 from csdp.chain import Family, Model, certified_model
+from csdp.chain.steps import METRIC_STATES
 from csdp.check import choice, number, whole
 from csdp.errors import CsdpError, InfeasibleError, InputError, NotUsefulError
 from csdp.estimate import Error, mse
@@ -211,9 +214,22 @@ class _Search:
     def _table(self) -> QueryTable:
         return tabulate(self.query, self.chain.members[0])
 
-    def _curves(self, ages: Sequence[int]) -> Curves:
+    @cached_property
+    def _known(self) -> Known:
+        return Known()
+
+    def _curves(self, ages: Sequence[int], rule: Rule = "auto") -> Curves:
         """Leakage and error at some ages."""
-        return Curves(self.chain, self._table, ages, estimate=self.estimate, releases=self.releases, about=self.about)
+        return Curves(
+            self.chain,
+            self._table,
+            ages,
+            estimate=self.estimate,
+            releases=self.releases,
+            about=self.about,
+            rule=rule,
+            known=self._known,
+        )
 
     def _common(self, age: int) -> Curves:
         return self._curves([age] * self.chain.members[0].sequences)
@@ -269,16 +285,39 @@ class _Search:
             start = least_level(lambda e: curves.error(e).safe, best, self.event_limit)
             if start is None:
                 return None
-        if not curves.leakage(SMALLEST_LEVEL if start is None else start).epsilon <= budget:
-            return None
+            if self._is_costly and curves.least_leakage(start) > budget:
+                return None
+            if not curves.leakage(start).epsilon <= budget:
+                return None
         return curves.largest_level(budget, self.event_limit, start=start)
 
     def best_common_age(self, run: _SearchRun) -> None:
         """The best common age; those that cannot beat the best are passed over."""
         run.tried += [self._common(age) for age in range(self.min_age, self.max_age + 1)]
-        for done, curves in enumerate(run.tried):
+        for done, curves in enumerate(self._order(run.tried)):
             run.report("planning", done, len(run.tried))
             run.best = self._solve(curves, math.inf if run.best is None else run.best.objective) or run.best
+
+    def _order(self, tried: list[Curves]) -> list[Curves]:
+        """Where each new level is costly: first the youngest age that keeps the budget at the event limit.
+
+        The others need as much accuracy to beat it, and the state at rest at this one level serves every age.
+        """
+        budget = self.budget
+        if budget is None or not self._is_costly:
+            return tried
+        quick = [self._curves(curves.ages, rule="scalar") for curves in tried]  # no smaller, and quickly computed
+        first = bisect_left(quick, True, key=lambda curves: curves.leakage(self.event_limit).epsilon <= budget)
+        if first == len(tried):
+            return tried
+        tried[first].near = self.event_limit
+        return [*tried[first::-1], *tried[first + 1 :]]
+
+    @cached_property
+    def _is_costly(self) -> bool:
+        """Whether the leakage of many releases is that of a metric state, whose state at rest takes long to find."""
+        sizes = [model.states ** len(part) for model in self.chain.members for part in model.components()]
+        return self.releases != 1 and min(sizes) <= METRIC_STATES
 
     def best_age_vector(self, run: _SearchRun) -> None:
         """From the best common age: change the age of one sequence, or of two, as long as that helps."""
