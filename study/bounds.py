@@ -247,20 +247,20 @@ def figure() -> Figure:
         a.plot(levels, [leak(single(p), 1, e, "printed-loose") for e in levels], color=colour, **drawing.PRINTED)
     ages = (1, 2, 3, 4, 5, 6)
     looks = {
-        "exact": (drawing.INK, drawing.EXACT),
-        "loose": (drawing.COLOURS[2], drawing.EXACT),
-        "printed-loose": (drawing.COLOURS[1], drawing.PRINTED),
-        "printed-tight": (drawing.COLOURS[5], drawing.PRINTED),
+        "exact": ("exact", drawing.INK, drawing.EXACT),
+        "loose": ("paper.loose", drawing.COLOURS[2], drawing.EXACT),
+        "printed-loose": ("Theorem 1, printed", drawing.COLOURS[1], drawing.PRINTED),
+        "printed-tight": ("Theorem 2, printed", drawing.COLOURS[5], drawing.PRINTED),
     }
-    for bound, (colour, style) in looks.items():
-        b.plot(ages, [leak(pair(0.5), age, 1.0, bound) for age in ages], color=colour, label=bound, **style)
+    for bound, (label, colour, style) in looks.items():
+        b.plot(ages, [leak(pair(0.5), age, 1.0, bound) for age in ages], color=colour, label=label, **style)
     slow, older = pair(0.5, 0.001, 0.1), range(11)
     c.plot(older, [leak(slow, age, 4.0) for age in older], color=drawing.INK, label="exact", **drawing.EXACT)
     c.plot(
         older,
         [leak(slow, age, 4.0, "printed-loose") for age in older],
         color=drawing.COLOURS[1],
-        label="printed-loose",
+        label="Theorem 1, printed",
         **drawing.PRINTED,
     )
     c.axhline(4.0, label="epsilon_c", **drawing.NO_DATA)

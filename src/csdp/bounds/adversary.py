@@ -87,16 +87,6 @@ def find_vantages(model: Model) -> list[tuple[Model, Vantage]]:
     return [(model.given_path(), Vantage(given=True))]
 
 
-def list_views(model: Model, vantage: Vantage, lead: int) -> list[View]:
-    """The views of a model over `lead` steps; the largest answer counts."""
-    if not isinstance(model, EnvironmentChain) or vantage == PLAIN:
-        return [model]
-    if vantage.given:
-        return [PathView(model, path) for path in list_paths(model, lead)]
-    assert vantage.phase is not None
-    return [ClockView(model, vantage.phase)]
-
-
 def has_law_of_past(model: Model) -> bool:
     """Whether the law of an old reading is known; it is not if environments before it count."""
     by_clock = model.phases > 1 and len(model.step_chains) == 1
@@ -135,7 +125,9 @@ def list_aged_laws(
 ) -> list[AgedLaw]:
     """The laws of what a release reads that an adversary may face; arguments as for `AgedLaw`."""
     lead = max(ages) if oldest is None else oldest
-    return [
-        AgedLaw(view, parts, ages=ages, oldest=lead, fold=fold, progress=progress)
-        for view in list_views(model, vantage, lead)
-    ]
+    views: list[View] = [model]
+    if isinstance(model, EnvironmentChain) and vantage.given:
+        views = [PathView(model, path) for path in list_paths(model, lead)]
+    elif isinstance(model, EnvironmentChain) and vantage.phase is not None:
+        views = [ClockView(model, vantage.phase)]
+    return [AgedLaw(view, parts, ages=ages, oldest=lead, fold=fold, progress=progress) for view in views]
