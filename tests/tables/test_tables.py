@@ -225,7 +225,6 @@ def test_a_repeated_reading_in_the_place_of_a_missing_one_is_seen(tmp_path):
     ("name", "settings", "message"),
     [
         ("t.parquet", {"engine": "memory"}, "duckdb or spark"),
-        ("t.parquet", {"outside": "drop"}, "outside"),
         ("t.parquet", {"master": "local"}, "engine 'spark'"),
         ("t.parquet", {"memory_limit": "lots"}, "4GB"),
         ("missing.parquet", {}, "no such file"),
