@@ -56,7 +56,7 @@ def best_of(times: int, work: Callable[[], Any]) -> tuple[float, Any]:
 
 def ten_products(chain: csdp.CoupledChain) -> float:
     """Return the least seconds of ten products of the coupling with a vector."""
-    coupling, vector = chain.coupling_matrix(), np.random.default_rng(1).random(chain.sequences)
+    coupling, vector = chain.sparse_coupling, np.random.default_rng(1).random(chain.sequences)
 
     def products() -> None:
         moved = vector

@@ -45,7 +45,7 @@ def symmetric_pair(random: np.random.Generator) -> csdp.CoupledChain:
 
 
 def _kind(chain: csdp.CoupledChain) -> str:
-    weights = chain.coupling_matrix().toarray()
+    weights = chain.sparse_coupling.toarray()
     return ("uncoupled", "coupled one way", "coupled both ways")[int(weights[0, 1] > 0) + int(weights[1, 0] > 0)]
 
 

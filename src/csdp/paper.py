@@ -95,7 +95,7 @@ def correlation_degree(model: Model) -> int:
     model.require_one_kernel()
     if not isinstance(model, CoupledChain):
         return model.sequences
-    coupling = model.coupling_matrix()
+    coupling = model.sparse_coupling
     linked = ((coupling + coupling.T) != 0).astype(np.int64)
     linked.setdiag(0)
     linked.eliminate_zeros()

@@ -73,7 +73,7 @@ def test_underflow_is_the_smallest_float_never_zero():
 @pytest.mark.parametrize("epsilon_c", [1e-6, 1.0, 50.0, 1e3])
 def test_against_sixty_digits(age, epsilon_c):
     truth = precise_leakage(
-        CHAIN.coupling_matrix().toarray(),
+        CHAIN.sparse_coupling.toarray(),
         CHAIN.transition_table[0][0],
         fvals=[0, 0.5, 0.5, 1],
         delta_f=0.5,

@@ -75,7 +75,7 @@ def test_a_sequence_that_nobody_follows():
     coupling[[3, 4, 7]] = np.eye(9)[[5, 5, 6]]
     coupling[2] = np.eye(9)[2]
     chain = csdp.CoupledChain(coupling, FLIP)
-    assert (chain.coupling_matrix().sum(axis=0) == 0).sum() == 2
+    assert (chain.sparse_coupling.sum(axis=0) == 0).sum() == 2
     assert isinstance(chain.step, TensorStep)
     law = np.random.default_rng(0).random((512, 2))
     assert chain.step.push(law) == pytest.approx(chain.kernel().T @ law, rel=1e-12)

@@ -254,6 +254,8 @@ def test_copies_are_equal(name, copied):
     assert again.unit == model.unit
     with pytest.raises(AttributeError, match="frozen"):
         again.states = 3
+    with pytest.raises(ValueError, match="read-only"):
+        again.values[0] = 9.0
 
 
 def test_chains_are_frozen():
@@ -265,10 +267,11 @@ def test_chains_are_frozen():
             array[0] = 0.5
     with pytest.raises(ValueError, match="read-only"):
         chain.stationary()[0] = 1.0
-    chain.coupling_matrix().data[:] = 0  # a copy: the chain does not change
+    with pytest.raises(ValueError, match="read-only"):
+        chain.sparse_coupling.data[:] = 0
     chain.q_matrix().data[:] = 0
     assert chain == sample()
-    assert chain.coupling_matrix().toarray().tolist() == PAIR
+    assert chain.sparse_coupling.toarray().tolist() == PAIR
 
 
 def test_what_a_chain_hands_out_cannot_change_it():

@@ -157,7 +157,7 @@ def test_components_and_subchains():
     part = chain.subchain([4, 3])
     assert part.names == ("d", "e")
     assert part.value_table.tolist() == [[6, 7], [8, 9]]
-    assert part.coupling_matrix().toarray().tolist() == [[0.5, 0.5], [0, 1]]
+    assert part.sparse_coupling.toarray().tolist() == [[0.5, 0.5], [0, 1]]
     assert chain.subchain([4]).names == ("e",)  # e follows nobody else
     assert chain.subchain(range(5)).kernel().tolist() == chain.kernel().tolist()
     with pytest.raises(InputError, match="subchain: the chosen sequences follow 'e'; take whole components"):

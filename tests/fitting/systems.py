@@ -54,7 +54,7 @@ def plain_pair_counts(states, m):
 
 def plain_log_likelihood(chain, states) -> float:
     """Straight from the definition, over transitions whose target and sources were all read."""
-    coupling = chain.coupling_matrix().toarray()
+    coupling = chain.sparse_coupling.toarray()
     table, which = chain.transition_table
     moves = {(j, k): table[w] for j, k, w in zip(chain.edge_targets, chain.edge_sources, which, strict=True)}
     total = 0.0

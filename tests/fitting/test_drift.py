@@ -70,7 +70,7 @@ def test_changes_are_found(kind):
     if kind == "faster":
         after = random_chain(3, 4, 2).simulate(800, seed=2)
     elif kind == "other coupling":
-        swapped = chain.coupling_matrix().toarray()[:, ::-1]
+        swapped = chain.sparse_coupling.toarray()[:, ::-1]
         after = csdp.CoupledChain(swapped, [[0.9, 0.1], [0.1, 0.9]]).simulate(800, seed=2)
     elif kind == "one of many":
         after = chain.simulate(800, seed=2)

@@ -54,7 +54,7 @@ def test_many_sequences(s):
     found = sum((t - 1) % s == k for t, k in zip(chain.edge_targets.tolist(), chain.edge_sources.tolist(), strict=True))
     assert found > 0.99 * s
     assert peak < 60_000 * s + 64 * min(2 * s, TOGETHER_COLUMNS) ** 2  # pairs of sequences are tested, up to some size
-    strongest = chain.coupling_matrix().toarray() if s < 1000 else None
+    strongest = chain.sparse_coupling.toarray() if s < 1000 else None
     if strongest is not None:
         true = np.array([strongest[j, j] + strongest[j, (j - 1) % s] for j in range(s)])
         assert np.median(true) > 0.7

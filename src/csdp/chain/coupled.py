@@ -96,7 +96,7 @@ class CoupledChain(Model):
         >>> CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]).coupling.tolist()
         [[0.75, 0.25], [0.25, 0.75]]
         """
-        return self.sparse_coupling.toarray() if self.sequences <= DENSE_SEQUENCES else self.coupling_matrix()
+        return self.sparse_coupling.toarray() if self.sequences <= DENSE_SEQUENCES else self.sparse_coupling.copy()
 
     @property
     def transitions(self) -> Floats:
@@ -139,13 +139,9 @@ class CoupledChain(Model):
         """The distinct transition matrices, and which of them each edge uses."""
         return self._table, self._which
 
-    def coupling_matrix(self) -> Any:
-        """The coupling as a new scipy.sparse CSR array."""
-        return self.sparse_coupling.copy()
-
     @cached_property
     def sparse_coupling(self) -> Any:
-        """The coupling as a scipy.sparse CSR array that is shared, for products; `coupling_matrix` gives a copy."""
+        """The coupling as a scipy.sparse CSR array that is shared: do not change it."""
         from scipy.sparse import csr_array
 
         shape = (self.sequences, self.sequences)

@@ -435,6 +435,15 @@ class Model(ABC):
     def __hash__(self) -> int:
         return hash(self.digest)
 
+    def __getstate__(self) -> dict[str, Any]:
+        kind = type(self)
+        cached = {name for name in self.__dict__ if isinstance(getattr(kind, name, None), cached_property)}
+        return {name: value for name, value in self.__dict__.items() if name not in cached | _OF_A_FIT}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # Copies of arrays can be written to.
+        self._set(**{name: freeze(v) if isinstance(v, np.ndarray) else v for name, v in state.items()})
+
 
 def check_rows(what: str, rows: Floats) -> Floats:
     """Check that the last axis holds probability rows, and scale away rounding in the input."""

@@ -144,20 +144,18 @@ class ReadingsCheck:
     """Whether the public past of the readings allows to publish readings under a certificate of their states.
 
     `states_p`, `readings_p`: chance of such readings if, given its state, a reading reveals no more of the states
-    (readings) around it, corrected for the number of sequences. `where`: the most extreme sequences.
+    (readings) around it, corrected for the number of sequences.
     """
 
     states_p: float
     readings_p: float
-    level: float = LEVEL
-    where: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> Literal["passed", "states", "failed"]:
         """What certificates may say: of the present state and reading, of the state only, or nothing."""
-        if self.states_p < self.level:
+        if self.states_p < LEVEL:
             return "failed"
-        return "passed" if self.readings_p >= self.level else "states"
+        return "passed" if self.readings_p >= LEVEL else "states"
 
 
 def check_readings(
@@ -186,6 +184,4 @@ def check_readings(
     readings, own = panel.readings[:, some], panel.states[:, some]
     ps = emission_ps(readings, own, m, environments)
     lowest = np.minimum(1.0, ps.min(axis=0) * some.size)
-    worst = np.argsort(ps[:, 0])[:3]
-    where = tuple(panel.names[some[i]] for i in worst)
-    return ReadingsCheck(float(lowest[0]), float(lowest[1]), LEVEL, where)
+    return ReadingsCheck(float(lowest[0]), float(lowest[1]))
