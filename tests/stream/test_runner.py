@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from csdp.errors import InputError
-from csdp.panel import to_states
 from csdp.publisher import Skipped
 from csdp.stream import Nearest
 
@@ -95,11 +94,12 @@ class TestContent:
             assert runner.status().fates["bad"] == 1
         np.testing.assert_array_equal(seen.snapshots, [[0.25, 0.5], [np.nan, 0.75]])
 
-    def test_nearest_is_the_clamp_of_the_panel(self):
+    def test_nearest_takes_the_state_of_the_nearest_value(self):
         values = np.array([[0.0, 1.0, 4.0], [5.0, -1.0, 2.0]])
         readings = np.random.default_rng(1).uniform(-3, 8, size=(500, 2))
         readings[::7, 0] = np.nan
-        expected = to_states(readings, values, outside="clamp")
+        expected = np.abs(readings[:, :, None] - values).argmin(axis=2)
+        expected[np.isnan(readings)] = -1
         assert [Nearest(values).states_of(row).tolist() for row in readings] == expected.tolist()
 
     def test_refusals_and_skips_are_the_same_for_all_values(self, tmp_path):
