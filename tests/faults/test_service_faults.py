@@ -341,11 +341,6 @@ def test_the_clock_is_set(tmp_path):
     assert all(tick <= time.time() for tick in published)  # nothing by a clock that was ahead
 
 
-def _ports(process):
-    """The ports of other programs that a process is connected to."""
-    return [one.raddr.port for one in process.net_connections(kind="tcp") if one.raddr]
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_broker_that_is_gone_for_long(tmp_path):
