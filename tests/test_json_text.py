@@ -11,7 +11,6 @@ import pytest
 
 import csdp
 from csdp.chain.files import load_model, read_model
-from csdp.cli.options import parse_json_or_file
 from csdp.errors import CsdpError, InputError, LedgerError
 from csdp.json_text import parse_json
 from csdp.ledger.records import decode
@@ -34,7 +33,6 @@ PLAN = csdp.Plan(CHAIN, csdp.Mean(), ages=1, epsilon_c=0.5)
         csdp.CoupledChain.from_json,
         csdp.Plan.from_json,
         Discretiser.from_json,
-        lambda text: parse_json_or_file("coupling", text if text[0] in "[{" else f"[{text}]"),
     ],
 )
 def test_a_long_number_is_refused_in_words(read, text):

@@ -106,6 +106,20 @@ class TestRealAge:
         # AGE whole ticks, and the lateness less what times may be ahead: here as much
         assert min(ages) >= AGE * STEP
 
+    def test_less_ahead_is_more_age(self, tmp_path):
+        wall, ages = Wall(NOW), []
+        clock = Clock(step=STEP, lateness=LATENESS, ahead=2)
+
+        def told(outcome):
+            if hasattr(outcome, "values"):
+                ages.append(wall.shown - clock.start(outcome.tick - AGE + 1))
+
+        with running(tmp_path, clock=clock, wall=wall.clock, given=plan(AGE), on_outcome=told) as runner:
+            for k in range(400):
+                wall.pass_by(7.3)
+                runner.ingest(NAMES[k % 2], time=wall.shown + 2, value=k % 2)
+        assert min(ages) >= AGE * STEP + LATENESS - 2
+
     def test_time_that_passes_closes_ticks_up_to_the_wall_clock_and_no_further(self, tmp_path):
         wall = Wall(NOW)
         with house(tmp_path, wall) as runner:

@@ -114,6 +114,18 @@ def test_a_retained_old_reading_is_only_late(server, tmp_path):
     assert len(published(tmp_path)) >= 5
 
 
+def test_what_is_sent_while_nobody_runs_comes_later(server, tmp_path):
+    with client(server.port) as sender:
+        with live(tmp_path, server.port) as (_, sink):
+            send_ticks(sender, range(3))
+            until(lambda: sink.ticks == [1])
+        send_ticks(sender, range(3, 9))
+        with live(tmp_path, server.port) as (_, sink):
+            until(lambda: sink.ticks[-1:] == [7])
+    found = published(tmp_path)
+    assert {1, 4, 5, 6, 7} <= set(found)
+
+
 def test_unacknowledged_readings_come_again(server, tmp_path):
     """Messages that were handed over but not accepted when we stopped are delivered once more."""
     with client(server.port) as sender:
@@ -173,6 +185,21 @@ class TestSink:
             until(lambda: late == got[-1:])  # retained
         assert [output["tick"] for output in got] == [1, 2, 3]
         assert {output["tick"]: output["values"] for output in got} == published(tmp_path)
+
+    def test_an_output_waits_for_the_broker(self, server, tmp_path):
+        other = mosquitto.Mosquitto(tmp_path / "other")  # not started yet
+        sink = MqttSink(Broker(port=other.port), topic="published", client_id="csdp-out")
+        try:
+            with live(tmp_path, server.port, sink=sink) as (runner, _), client(server.port) as sender:
+                send_ticks(sender, range(5))
+                until(lambda: set(published(tmp_path)) == {1})
+                time.sleep(0.3)
+                assert runner.status().published == 0  # nothing more is published before the first has arrived
+                other.start()
+                until(lambda: runner.status().published == 3)
+        finally:
+            sink.close()
+            other.stop()
 
     def test_a_stop_does_not_wait_for_ever(self, server, tmp_path):
         sink = MqttSink(Broker(port=mosquitto.free_port()), topic="published", client_id="csdp-out")
