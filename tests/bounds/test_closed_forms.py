@@ -11,6 +11,7 @@ import csdp
 from csdp.bounds.metric import AgedPairs, _range, contraction_coefficient
 from csdp.bounds.slice import _interval_step
 from csdp.chain.views import PathView
+from csdp.paper import spectral_factor
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
 PAIR = [[0.75, 0.25], [0.25, 0.75]]
@@ -69,6 +70,15 @@ def test_couplings_are_swept_one_by_one_up_to_three_sequences(sequences: int, ev
     rare = [[0.99, 0.01], [0.3, 0.7]]
     found = csdp.paper.cmc_leakage_coefficient(rare, strength=0.25, ages=1, sequences=sequences, points=3)
     assert found.evaluations == evaluations
+
+
+@pytest.mark.parametrize("age", [0, 1, 3])
+def test_the_repaired_theorem_holds_for_three_states(age: int) -> None:
+    rows = [[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]]
+    chain = csdp.CoupledChain([[0.8, 0.2], [0.3, 0.7]], rows, direction="backward")
+    question: dict[str, Any] = {"ages": age, "epsilon_c": 0.5}
+    exact = csdp.leakage(chain, csdp.Mean(), bound="exact", **question).epsilon
+    assert exact <= spectral_factor(chain, age) * 0.5
 
 
 def test_many_states_count_what_the_other_sequences_surely_add() -> None:

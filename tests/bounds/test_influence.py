@@ -1,6 +1,7 @@
 """Backward chains and `influence`: against brute force over all output histories, and the values of the theory page."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import csdp
 from csdp.bounds.influence import InfluenceRule, costs_by_age, influence_of_release
 from csdp.errors import InputError, TooLargeError
+from csdp.paper import spectral_factor
 from csdp.query import tabulate
 from oracle import joint_kernel, stationary
 
@@ -241,6 +243,23 @@ def test_no_number_of_releases_passes_the_cap():
     assert caps == sorted(caps, reverse=True)
     for age, cap in zip((1, 2, 3), caps, strict=True):
         assert continual(chain, csdp.Mean(), ages=age, epsilon_c=50.0, releases=40) <= cap
+
+
+def test_spectral_is_never_below_influence_and_has_the_values_of_the_theory_page():
+    for own, p, expected in ((0.8, 0.3, (0.1707, 0.0707, 0.01213)), (0.95, 0.2, (0.2607, 0.1607, 0.0610))):
+        levels = [0.1 * spectral_factor(ring(7, own, p, p), age, for_ever=True) for age in (0, 1, 3)]
+        assert levels == pytest.approx(expected, abs=6e-5)
+    random = np.random.default_rng(5)
+    for _ in range(60):
+        s, m = [(1, 3), (2, 2), (2, 4), (4, 2)][random.integers(4)]
+        chain = csdp.CoupledChain(*random_system(random, s, m), direction="backward")
+        age, level = int(random.integers(0, 4)), float(random.choice([0.1, 1.0, 4.0]))
+        one = continual(chain, csdp.Identity(), ages=age, epsilon_c=level, releases=1)
+        assert spectral_factor(chain, age) * level >= one * (1 - 1e-12)
+        many = continual(chain, csdp.Identity(), ages=age, epsilon_c=level, releases=30)
+        assert spectral_factor(chain, age, for_ever=True) * level >= many * (1 - 1e-12)
+    still = csdp.CoupledChain([[1.0]], [[1, 0], [0, 1]], direction="backward")
+    assert math.isinf(spectral_factor(still, 1, for_ever=True))
 
 
 def test_giant_chains_are_bounded_in_one_pass():
