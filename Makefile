@@ -27,7 +27,7 @@ SYSTEM := initdb:postgresql mosquitto:mosquitto chromium:chromium java:default-j
 COVERING := $(addprefix tests/,accountant chain contracts fran laws bounds ledger noise planning publisher statistical \
 	estimate test_plan.py test_query.py) \
 	$(addprefix src/csdp/,accountant chain bounds ledger noise planning publisher estimate aging.py check.py fran.py \
-	lattice.py plan.py query.py query_table.py readings.py)
+	numbers.py plan.py query.py query_table.py readings.py)
 
 .PHONY: help demo live test test-all check compiled coverage system bench mutants attack reproduce figures docs lock release \
 	audit clean

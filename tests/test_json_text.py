@@ -12,8 +12,8 @@ import pytest
 import csdp
 from csdp.chain.files import load_model, read_model
 from csdp.errors import CsdpError, InputError, LedgerError
-from csdp.json_text import parse_json
 from csdp.ledger.records import decode
+from csdp.numbers import parse_json
 from csdp.panel import Discretiser
 from csdp.planning.plan_file import PlanFile
 from csdp.stream.messages import Bad, decode_message

@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, freeze
 from csdp.bounds.result import as_text
 from csdp.chain import EnvironmentChain, Evidence, Model, Verdict
 from csdp.chain.evidence import Counts, count_lag
+from csdp.numbers import Floats, freeze
 from csdp.query_table import FoldTable
 
 #: Chance that a right model is rejected, over all sequences and ages of a plan.

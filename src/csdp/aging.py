@@ -19,10 +19,10 @@ from typing import Any, Literal
 import numpy as np
 
 from csdp import check
-from csdp.arrays import UNIT, Floats, Indices
 from csdp.chain.steps import Step
 from csdp.chain.views import View
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import UNIT, Floats, Indices
 
 #: Called with a stage, what is done and what there is to do.
 Progress = Callable[[str, int, int], None]

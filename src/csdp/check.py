@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from csdp.arrays import Floats, fill_masked
 from csdp.errors import InputError
+from csdp.numbers import Floats, fill_masked
 
 __all__ = ["choice", "distinct", "floats", "number", "text", "whole"]
 

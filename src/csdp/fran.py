@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Bools, Floats, Indices, Ints, fill_masked
 from csdp.errors import InputError
 from csdp.noise import Randomness, two_sided_geometric
+from csdp.numbers import Bools, Floats, Indices, Ints, fill_masked
 from csdp.plan import Plan
 from csdp.readings import ReadingsTable
 

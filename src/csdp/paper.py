@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from csdp.aging import check_ages
-from csdp.arrays import UNIT, Floats
 from csdp.bounds.influence import require_backward
 from csdp.bounds.leakage import Setting
 from csdp.bounds.metric import AgedPairs
 from csdp.bounds.result import round_up
 from csdp.chain import CoupledChain, EnvironmentChain, Model
 from csdp.errors import InputError
+from csdp.numbers import UNIT, Floats
 from csdp.query_table import Query
 
 #: Steps after which iterating towards a limit is given up, and a sum of powers that counts as endless.

@@ -20,8 +20,8 @@ from csdp.chain.evidence import DECLARED
 from csdp.chain.files import model_from_dict
 from csdp.chain.model import refuse_initial
 from csdp.errors import AlteredPlanError, InputError, TooLargeError
-from csdp.json_text import parse_json
 from csdp.noise import variance
+from csdp.numbers import parse_json
 from csdp.query import OF_READINGS, PerGroup, QueryTable, Sum, parse_query, tabulate
 from csdp.query_table import FoldTable, FunctionTable, Query
 from csdp.readings import ReadingsEvidence, ReadingsTable, refuse_memory

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import check
-from csdp.arrays import Floats, Indices, Ints
 from csdp.chain import Model
 from csdp.errors import InputError
-from csdp.lattice import on_lattice as to_lattice
+from csdp.numbers import Floats, Indices, Ints
+from csdp.numbers import on_lattice as to_lattice
 from csdp.query_table import (
     ENUMERATION_STATES,
     Fold,

@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices, Ints, freeze
 from csdp.errors import InputError, TooLargeError
-from csdp.lattice import common_unit, fine_unit
+from csdp.numbers import Floats, Indices, Ints, common_unit, fine_unit, freeze
 
 Fold = Literal["sum", "max", "min"]
 Groups = tuple[tuple[int, ...], ...]

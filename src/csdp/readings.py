@@ -18,10 +18,9 @@ from typing import Any, ClassVar, Literal, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices, Ints, freeze
 from csdp.check import number
 from csdp.errors import InputError
-from csdp.lattice import common_unit
+from csdp.numbers import Floats, Indices, Ints, common_unit, freeze
 from csdp.query_table import FoldTable, Query, is_same_table
 
 ReadingsEvidence = Literal["none", "passed", "states"]

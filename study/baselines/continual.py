@@ -35,11 +35,11 @@ from typing import Any, Final
 import numpy as np
 from scipy.linalg import toeplitz
 
-from csdp.arrays import Floats, Indices
 from csdp.chain import Model
 from csdp.errors import CsdpError, InfeasibleError, InputError
 from csdp.estimate.error import noise_variance
 from csdp.estimate.moments import moments
+from csdp.numbers import Floats, Indices
 from csdp.planning import EVENT_LIMIT
 from csdp.planning.calibrate import largest_level
 from csdp.planning.curves import Curves

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from csdp.arrays import Floats
 from csdp.bounds.result import round_up
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import Floats
 from csdp.query import tabulate
 from csdp.query_table import FoldTable, Query
 from study.baselines.laplace import (

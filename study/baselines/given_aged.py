@@ -8,12 +8,12 @@ from typing import Literal
 import numpy as np
 
 from csdp.aging import AgedLaw, check_ages, index_parts
-from csdp.arrays import Floats, Indices
 from csdp.chain import Model, is_forward
 from csdp.errors import InputError
 from csdp.estimate import Error
 from csdp.estimate.error import noise_variance
 from csdp.estimate.moments import moments
+from csdp.numbers import Floats, Indices
 from csdp.query import tabulate
 from csdp.query_table import FoldTable, Query, all_snapshots
 

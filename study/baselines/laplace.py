@@ -25,7 +25,6 @@ import numpy.typing as npt
 
 from csdp.accountant import Accountant
 from csdp.aging import AgedLaw, index_parts
-from csdp.arrays import Floats, Indices
 from csdp.bounds.adversary import marginal
 from csdp.bounds.exact import output_grid
 from csdp.bounds.leakage import Setting
@@ -35,6 +34,7 @@ from csdp.errors import CsdpError, InputError, TooLargeError
 from csdp.estimate import mse
 from csdp.estimate.moments import pair_laws
 from csdp.noise import Randomness, two_sided_geometric
+from csdp.numbers import Floats, Indices
 from csdp.paper import loose_bound
 from csdp.plan import Plan
 from csdp.query import QueryTable, tabulate

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from csdp.aging import AgedLaw
-from csdp.arrays import Floats
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import Floats
 from csdp.query import tabulate
 from csdp.query_table import FoldTable, Query, all_snapshots
 

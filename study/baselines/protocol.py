@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats
 from csdp.chain import Model
 from csdp.errors import InputError
 from csdp.noise import Randomness
+from csdp.numbers import Floats
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import Query
 

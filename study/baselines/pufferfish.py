@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from csdp.aging import AgedLaw, index_parts
-from csdp.arrays import Floats
 from csdp.bounds.adversary import marginal
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import Floats
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import FoldTable, Query
 from study.baselines.laplace import LaplaceBaseline, safe_log

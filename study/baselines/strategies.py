@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices
 from csdp.bounds.result import round_up
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.moments import moments
 from csdp.noise import Randomness, two_sided_geometric, variance
+from csdp.numbers import Floats, Indices
 from csdp.query_table import Query
 from study.baselines.laplace import largest_log_ratio, safe_log
 from study.baselines.protocol import (

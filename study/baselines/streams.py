@@ -19,12 +19,12 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats
 from csdp.bounds.result import as_text, round_up
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
 from csdp.estimate.moments import moments
 from csdp.noise import Randomness, simulate_noise, two_sided_geometric
+from csdp.numbers import Floats
 from csdp.plan import Plan
 from csdp.query_table import Query
 from study.baselines.protocol import (

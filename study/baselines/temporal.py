@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.accountant.kernels import BackwardKernel, ProfileTable
-from csdp.arrays import Floats
 from csdp.bounds.metric import AgedPairs
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import Floats
 from csdp.query_table import Query
 from study.baselines.protocol import check_positive, check_stationary, check_whole
 

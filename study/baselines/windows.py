@@ -12,11 +12,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from csdp.accountant import Accountant
-from csdp.arrays import Floats, Indices
 from csdp.bounds.result import as_text
 from csdp.chain import Model
 from csdp.errors import InputError
 from csdp.noise import Randomness, two_sided_geometric, variance
+from csdp.numbers import Floats, Indices
 from csdp.plan import Plan
 from csdp.query_table import Query
 from study.baselines.protocol import Adversary, Quantity, check_inputs, check_one_target, check_positive, check_whole

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from csdp import scratch
+from csdp import files as scratch
 from csdp.publisher import Release, Skipped
 from csdp.report.series import Series, write_series
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices, Ints
 from csdp.audit.black_box import lower_bound
+from csdp.numbers import Floats, Indices, Ints
 
 Sampler = Callable[[Floats, np.random.Generator], npt.ArrayLike]
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from csdp.errors import InputError
+from csdp.files import PREFIX, Scratch, open_part
 from csdp.panel import read_panel
-from csdp.scratch import PREFIX, Scratch, open_part
 
 from tables.tables import ALIKE, NAMES, rows, states, write  # isort: skip
 
@@ -94,7 +94,7 @@ class TestScratch:
     def test_a_live_one_is_left_alone_and_a_dead_one_goes(self, tmp_path):
         live = Scratch(tmp_path)
         (live.path / "readings").write_text(SECRET)
-        script = "import os, sys; from csdp.scratch import Scratch; s = Scratch(sys.argv[1]); "
+        script = "import os, sys; from csdp.files import Scratch; s = Scratch(sys.argv[1]); "
         script += "(s.path / 'a').mkdir(); (s.path / 'a' / 'readings').write_text('x'); os.kill(os.getpid(), 9)"
         subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, timeout=100)
         assert len(list(tmp_path.iterdir())) == 2
@@ -122,7 +122,7 @@ class TestScratch:
     def test_a_forked_process_does_not_remove_it(self, tmp_path):
         script = """
 import os, sys
-from csdp.scratch import Scratch
+from csdp.files import Scratch
 one = Scratch(sys.argv[1])
 child = os.fork()
 if child == 0:
@@ -139,7 +139,7 @@ def test_a_part_of_a_killed_writer_goes_and_that_of_a_live_one_stays(tmp_path):
     script = f"""
 import os, sys
 from pathlib import Path
-from csdp.scratch import open_part
+from csdp.files import open_part
 with open_part(Path(sys.argv[1])) as (handle, part):
     os.write(handle, b"{SECRET}")
     os.kill(os.getpid(), 9)
@@ -147,7 +147,7 @@ with open_part(Path(sys.argv[1])) as (handle, part):
     subprocess.run([sys.executable, "-c", script, str(path)], check=False, timeout=100)
     [left] = tmp_path.iterdir()
     assert stat.S_IMODE(left.stat().st_mode) == 0o600
-    from csdp.scratch import write_privately
+    from csdp.files import write_privately
 
     with open_part(path) as (_, live):
         assert not left.exists()

@@ -19,10 +19,10 @@ from csdp.accountant.build import Built, build_components
 from csdp.accountant.component import PEAK_STEPS, Component, worst_component
 from csdp.accountant.fixed_point import Consecutive
 from csdp.accountant.record import Lateness, Pending, Stale, State, simplify_stale
-from csdp.arrays import Floats
 from csdp.bounds.adversary import find_vantages
 from csdp.bounds.result import Leakage, round_up
 from csdp.errors import CsdpError, InputError
+from csdp.numbers import Floats
 from csdp.plan import Plan
 
 #: Ticks after which a history that has not settled is answered by the cap.

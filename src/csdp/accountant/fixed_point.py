@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 
 from csdp.accountant.record import State
-from csdp.arrays import Floats
+from csdp.numbers import Floats
 
 #: The state seen from the next slice.
 Advance = Callable[[Floats], Floats]

@@ -10,10 +10,10 @@ import numpy as np
 from csdp.accountant.component import PEAK_STEPS, Before, Component, Kind, Read, worst_component
 from csdp.accountant.fixed_point import follow_to_rest
 from csdp.accountant.record import Lateness, Stale, was_late
-from csdp.arrays import Floats
 from csdp.bounds.influence import Recursion, influence_rule
 from csdp.bounds.metric import PAIR_STATES
 from csdp.chain import Model
+from csdp.numbers import Floats
 
 #: Steps for which a state waits for late readings, if the plan allows them; later ones count more.
 LATE_SLICES = 8

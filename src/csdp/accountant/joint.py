@@ -17,12 +17,12 @@ import numpy as np
 from csdp.accountant.component import PEAK_STEPS, Before, Caps, Component, Kind, Read, worst_component
 from csdp.accountant.fixed_point import accelerate_to_rest
 from csdp.accountant.kernels import BackwardKernel, EnvironmentKernels, apart
-from csdp.arrays import Floats, Indices
 from csdp.bounds.adversary import PLAIN, Vantage, list_paths
 from csdp.bounds.metric import AgedPairs, FlowSolver, answer_distances, contraction_coefficient
 from csdp.chain import EnvironmentChain, Model
 from csdp.chain.steps import METRIC_STATES
 from csdp.chain.views import PathView
+from csdp.numbers import Floats, Indices
 
 #: Joint states of a component up to which the scalar state is kept.
 SCALAR_STATES = 256

@@ -13,10 +13,10 @@ from functools import cached_property
 import numpy as np
 
 from csdp.accountant.fixed_point import fixed_point_above
-from csdp.arrays import UNIT, Floats, Indices
 from csdp.bounds.adversary import longest_paths
 from csdp.bounds.metric import SLACK, FlowSolver, LawPairs, log_mix
 from csdp.chain import EnvironmentChain, Model
+from csdp.numbers import UNIT, Floats, Indices
 
 #: Steps within which a chain must forget its start to count as settled.
 _LONGEST = 2**20

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Bools, Floats, Indices, freeze
 from csdp.errors import InputError
+from csdp.numbers import Bools, Floats, Indices, freeze
 from csdp.plan import ALGORITHM
 
 #: Numbers of a state above which it is compressed, and the prefix of such a text.

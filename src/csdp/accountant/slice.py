@@ -14,8 +14,8 @@ from csdp.accountant.component import PEAK_STEPS, Before, Component, Kind, Read
 from csdp.accountant.influence import SequenceCosts
 from csdp.accountant.joint import JointComponent
 from csdp.accountant.record import Stale
-from csdp.arrays import Floats
 from csdp.bounds.slice import SliceHistory
+from csdp.numbers import Floats
 
 #: Slices before the newest reading that are followed one by one.
 WINDOW = 32

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import Floats
 from csdp.plan import Plan
 
 States = npt.NDArray[Any]

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.aging import Progress
-from csdp.arrays import Bools, Floats, Indices
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import Witness, as_text
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import Bools, Floats, Indices
 
 if TYPE_CHECKING:
     from csdp.plan import Plan

@@ -14,10 +14,10 @@ from typing import Literal, get_args
 import numpy as np
 
 from csdp.aging import AgedLaw, Progress
-from csdp.arrays import Floats
 from csdp.chain import EnvironmentChain, Model
 from csdp.chain.views import ClockView, PathView, View
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import Floats
 from csdp.query_table import Fold
 
 #: Every other present value ("informed"), or nothing ("uninformed").

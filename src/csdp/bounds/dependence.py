@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from csdp.arrays import UNIT, Floats
 from csdp.bounds.intervals import Boxes, LocalNumbers, MixtureCells
+from csdp.numbers import UNIT, Floats
 
 #: Iterations after which an estimate is taken as it is.
 _LONGEST = 200

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from csdp.aging import AgedLaw, Progress
-from csdp.arrays import Floats, Indices
 from csdp.bounds.adversary import Adversary, known_subsets, marginal
 from csdp.errors import TooLargeError
+from csdp.numbers import Floats, Indices
 
 #: Combinations of output values that are searched at most.
 OUTPUT_LIMIT = 2**22

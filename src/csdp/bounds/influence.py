@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import UNIT, Bools, Floats, Indices
 from csdp.chain import CoupledChain, InfluenceFamily, Model, is_influence_family
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import UNIT, Bools, Floats, Indices
 from csdp.query import QueryTable
 from csdp.query_table import FoldTable
 

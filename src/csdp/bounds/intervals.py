@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from csdp.arrays import UNIT, Bools, Floats, Indices
 from csdp.chain import CoupledChain
+from csdp.numbers import UNIT, Bools, Floats, Indices
 
 #: Positive influences below this count as this, so that no product of them underflows unseen.
 _LEAST_INFLUENCE = 1e-50

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from csdp.aging import AgedLaw, Progress, check_ages, check_epsilon, index_parts
-from csdp.arrays import Floats
 from csdp.bounds.adversary import ADVERSARIES, PLAIN, Adversary, Vantage, find_vantages, list_aged_laws, list_paths
 from csdp.bounds.exact import WorstCase, find_widest_case, find_worst_case
 from csdp.bounds.influence import costs_by_age, has_influence, influence_of_release, require_informed
@@ -23,6 +22,7 @@ from csdp.chain import EnvironmentChain, Family, Model, certified_model, worst_v
 from csdp.chain.steps import METRIC_STATES
 from csdp.chain.views import PathView
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import Floats
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import Fold, FoldTable, Query, all_snapshots
 

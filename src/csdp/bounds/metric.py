@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from csdp.aging import AgedLaw, Deviation, Mass, index_parts
-from csdp.arrays import Floats
 from csdp.bounds.adversary import PLAIN, Adversary, Vantage, known_subsets, list_aged_laws, marginal
 from csdp.chain import Model
 from csdp.chain.steps import joint_states
 from csdp.chain.views import PathView, View
 from csdp.errors import TooLargeError
+from csdp.numbers import Floats
 
 #: Joint states of a component up to which the N x N law of the aged snapshot is made.
 PAIR_STATES = 1024

@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from csdp.aging import Progress
-from csdp.arrays import UNIT, Floats, Indices
 from csdp.bounds.dependence import Form, MatrixForm, RowSumForm, SharedForm, distance
 from csdp.bounds.intervals import SORTED_PAIRS, Boxes, LocalNumbers, first_boxes, hull, next_boxes
 from csdp.chain import CoupledChain, Model
 from csdp.errors import InputError
+from csdp.numbers import UNIT, Floats, Indices
 
 #: Sequences times states up to which the fractional programme of one step is solved; intervals beyond.
 EXACT_SIZE = 256

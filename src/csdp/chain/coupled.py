@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import check
-from csdp.arrays import Floats, Indices, freeze
 from csdp.chain.model import (
     BACKWARD_SCHEMA,
     ROW_TOLERANCE,
@@ -24,6 +23,7 @@ from csdp.chain.model import (
 from csdp.chain.stationary import SEVERAL_LAWS, connected_parts, count_kinds
 from csdp.chain.steps import LocalLaw, Step, choose_step
 from csdp.errors import InputError, NoStationaryLawError
+from csdp.numbers import Floats, Indices, freeze
 
 #: Sequences times states up to which Q is made dense, for marginals and the rate of mixing; iterated beyond.
 DENSE_SIZE = 2000

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import check
-from csdp.arrays import Floats, Indices, freeze
 from csdp.chain import stationary
 from csdp.chain.coupled import CoupledChain
 from csdp.chain.model import Model, States, check_rows
@@ -25,6 +24,7 @@ from csdp.chain.steps import (
     joint_states,
 )
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import Floats, Indices, freeze
 
 #: How the environment of a tick becomes known: by the clock, not at all, or (for certificates) as a given path.
 EnvironmentKind = Literal["clock", "hidden", "given"]

@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import freeze
 from csdp.errors import InputError
+from csdp.numbers import freeze
 
 Status = Literal["accepted", "rejected", "untested", "declared"]
 Counts = npt.NDArray[np.int64]

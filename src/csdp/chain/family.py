@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import check
-from csdp.arrays import Floats, Indices, freeze
 from csdp.chain.coupled import CoupledChain, is_backward
 from csdp.chain.evidence import Evidence
 from csdp.chain.model import Direction, Model, States
 from csdp.chain.stationary import connected_parts
 from csdp.chain.steps import Step
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import Floats, Indices, freeze
 
 if TYPE_CHECKING:
     from csdp.chain.record import FitRecord

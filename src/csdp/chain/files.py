@@ -12,7 +12,7 @@ from csdp.chain.family import InfluenceFamily
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
 from csdp.errors import InputError
-from csdp.json_text import parse_json
+from csdp.numbers import parse_json
 
 _KINDS: dict[str, type[Model]] = {
     **dict.fromkeys(CoupledChain.schemas(), CoupledChain),

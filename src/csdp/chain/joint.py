@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import check
-from csdp.arrays import Floats, freeze
 from csdp.chain.model import Model, States, check_rows, refuse_initial
 from csdp.chain.stationary import margins
 from csdp.chain.steps import KERNEL_STATES, KernelStep, Step
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import Floats, freeze
 
 
 class JointChain(Model):

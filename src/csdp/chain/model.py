@@ -14,14 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import check
-from csdp.arrays import Floats, freeze
 from csdp.chain import stationary
 from csdp.chain.evidence import DECLARED, Evidence, Verdict
 from csdp.chain.stationary import ChainSummary
 from csdp.chain.steps import KERNEL_STATES, MAX_STATES, ReversedStep, Step, joint_states
 from csdp.errors import InputError, TooLargeError
-from csdp.json_text import parse_json
-from csdp.lattice import common_unit, on_lattice
+from csdp.numbers import Floats, common_unit, freeze, on_lattice, parse_json
 
 if TYPE_CHECKING:
     from csdp.chain.coupled import CoupledChain

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from csdp.arrays import Floats, Indices
 from csdp.chain.steps import KERNEL_STATES, Step
 from csdp.errors import CsdpError, NoStationaryLawError
+from csdp.numbers import Floats, Indices
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -19,8 +19,8 @@ from typing import Protocol
 
 import numpy as np
 
-from csdp.arrays import Floats, Indices
 from csdp.errors import TooLargeError
+from csdp.numbers import Floats, Indices
 
 #: Bytes that the work arrays of one push may take; more columns are pushed in turns.
 WORK_BYTES = 400_000_000

@@ -12,11 +12,11 @@ from typing import Protocol
 
 import numpy as np
 
-from csdp.arrays import Floats
 from csdp.chain.environment import EnvironmentChain
 from csdp.chain.model import Model
 from csdp.chain.steps import ReversedStep, Step
 from csdp.errors import InputError
+from csdp.numbers import Floats
 
 
 class View(Hashable, Protocol):

@@ -115,7 +115,7 @@ def export(
             for line in lines:
                 typer.echo(line)
             return
-        from csdp.scratch import ensure_writable, replace_file
+        from csdp.files import ensure_writable, replace_file
 
         ensure_writable(Path(output))
         count = 0

@@ -10,8 +10,8 @@ import typer
 from csdp.cli import options
 from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable
 from csdp.errors import InputError
+from csdp.files import ensure_writable
 from csdp.panel import find_input
-from csdp.scratch import ensure_writable
 
 
 def _text(metavar: str, help_: str) -> Any:

@@ -17,9 +17,9 @@ from csdp.cli.terminal import print_json, print_lines, print_table, printable, p
 from csdp.errors import BudgetExceeded, InputError, NotUsefulError
 from csdp.estimate import LearnedEstimator
 from csdp.estimate.result import about_words
+from csdp.files import ensure_writable
 from csdp.panel import Panel
 from csdp.report.certificate import Certificate, certify
-from csdp.scratch import ensure_writable
 
 if TYPE_CHECKING:
     from csdp.estimate import Error, Estimator

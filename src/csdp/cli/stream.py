@@ -35,7 +35,7 @@ def stream(
     Stop with Ctrl-C or SIGTERM; ticks whose time is not over stay open. Start again with the same command: no tick is
     published twice, and an output that may not have arrived is delivered again.
     """
-    from csdp.scratch import forbid_core_dumps
+    from csdp.files import forbid_core_dumps
     from csdp.stream import run, stop_on_signals
     from csdp.stream.from_spec import open_stream
     from csdp.stream.spec import read_spec

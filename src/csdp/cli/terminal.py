@@ -21,7 +21,7 @@ import typer
 from typer.core import TyperGroup
 
 from csdp.errors import BudgetExceeded, CsdpError, CsdpWarning, NotUsefulError
-from csdp.json_text import json_text
+from csdp.numbers import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -27,12 +27,12 @@ from csdp.bounds.result import as_text, in_words
 from csdp.chain.files import save_model
 from csdp.demo.flights import BUDGET, DAY, FlightsModel
 from csdp.errors import InputError, LedgerError
+from csdp.files import Scratch, write_privately
 from csdp.ledger import Ledger
 from csdp.plan import Plan
 from csdp.planning import Frontier, Point, frontier
 from csdp.planning.plan_file import PlanFile
 from csdp.publisher import learn_from_past
-from csdp.scratch import Scratch, write_privately
 from csdp.service import Settings
 from csdp.service.access import Admin, Reader, Shared, read_json
 from csdp.service.app import create

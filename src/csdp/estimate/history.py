@@ -19,7 +19,6 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import Model
 from csdp.errors import InputError
 from csdp.estimate.moments import Moments, moments
@@ -35,6 +34,7 @@ from csdp.estimate.result import (
     standard_errors_of,
     with_band,
 )
+from csdp.numbers import Bools, Floats, Indices
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import Query
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
 from csdp.estimate.history import MEMORY, HistoryEstimator, nearest_covariance
 from csdp.estimate.result import LEVEL, About, Bounds, Error, Estimated, Observation, check_about, removed_share
+from csdp.numbers import Floats, Indices
 
 #: Schema of the files that learned estimators are written to.
 SCHEMA = "csdp.estimator/1"

@@ -15,10 +15,10 @@ from functools import lru_cache
 import numpy as np
 
 from csdp.aging import AgedLaw, index_parts
-from csdp.arrays import Floats
 from csdp.chain import CoupledChain, Model
 from csdp.chain.views import long_run_views
 from csdp.errors import CsdpError
+from csdp.numbers import Floats
 from csdp.query import QueryTable, on_values, tabulate
 from csdp.query_table import FoldTable, Query, all_snapshots
 

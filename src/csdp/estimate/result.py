@@ -10,8 +10,8 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats
 from csdp.errors import InputError
+from csdp.numbers import Floats
 
 Estimate = Literal["raw", "linear", "history"]
 About = Literal["now", "then"]

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import check
-from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, EnvironmentChain, Evidence, Family, InfluenceFamily, JointChain
 from csdp.chain.evidence import count_lags
 from csdp.errors import CsdpError, InputError, PrivacyLeakWarning
@@ -35,6 +34,7 @@ from csdp.fitting.prediction import (
 )
 from csdp.fitting.progress import show_progress
 from csdp.fitting.sample import Chain, Progress, Sample, check_chain, match_chain, read_sample
+from csdp.numbers import Floats, Indices
 from csdp.panel import Panel
 
 #: False-alarm rate of each test of a model, over all sequences.

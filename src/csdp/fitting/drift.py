@@ -23,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import check
-from csdp.arrays import Bools, Floats, Indices, fill_masked
 from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.chain.stationary import margins
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.fitting.prediction import add_environments, predict
 from csdp.fitting.progress import show_progress
 from csdp.fitting.sample import Chain, Progress, check_chain, match_chain, read_sample
+from csdp.numbers import Bools, Floats, Indices, fill_masked
 from csdp.panel import Panel
 
 #: Transitions that the rival must see before it believes half of what it sees.

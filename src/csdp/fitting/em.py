@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError, TooLargeError
 from csdp.fitting.graph import Graph, choose_graph, count_parameters
 from csdp.fitting.sample import Chain, Progress, Sample, normalise_rows, snapshot_numbers
+from csdp.numbers import Bools, Floats, Indices
 
 #: Pseudo-counts in each cell of a transition matrix, shared by those a target may follow.
 SMOOTHING = 0.5

@@ -20,8 +20,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices
 from csdp.errors import InputError
+from csdp.numbers import Floats, Indices
 from csdp.panel import Panel
 
 #: Count that a cell needs for the normal approximation.

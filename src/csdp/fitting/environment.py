@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, EnvironmentChain
 from csdp.chain.model import Direction
 from csdp.chain.stationary import reverse_kernel
@@ -43,6 +42,7 @@ from csdp.fitting.prediction import (
     step_scores,
 )
 from csdp.fitting.sample import Chain, Progress, Sample, normalise_rows
+from csdp.numbers import Floats, Indices
 from csdp.panel import Panel
 
 #: Most classes that the times of day of a panel are put into if no cycle is given.

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices, Ints
 from csdp.chain import CoupledChain
 from csdp.errors import InputError
 from csdp.fitting.sample import Progress, Sample
+from csdp.numbers import Floats, Indices, Ints
 
 Neighbours = int | Literal["all"] | None | npt.NDArray[Any]
 

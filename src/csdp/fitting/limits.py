@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices
 from csdp.chain import CoupledChain, InfluenceFamily
 from csdp.chain.family import FAMILY_STATES, influence_limits
 from csdp.chain.stationary import connected_parts
@@ -31,6 +30,7 @@ from csdp.errors import InputError
 from csdp.fitting.em import Effort, complete_transitions, fit_target
 from csdp.fitting.graph import Graph, choose_graph
 from csdp.fitting.sample import Progress, Sample
+from csdp.numbers import Floats, Indices
 
 #: Confidence with which the limits of a fit hold together.
 CONFIDENCE = 0.95

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Bools, Floats, Indices
 from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.chain.model import Direction
 from csdp.errors import InputError
 from csdp.fitting.graph import Graph, join_graphs
 from csdp.fitting.sample import Chain, Sample, snapshot_numbers
+from csdp.numbers import Bools, Floats, Indices
 
 #: Added to every count of the laws that a chain is compared with.
 _PSEUDO_COUNT = 0.5

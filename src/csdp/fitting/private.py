@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from csdp.arrays import Floats, Ints
 from csdp.errors import InputError
 from csdp.fitting.em import PointEstimate, make_chain, simulate_sample
 from csdp.fitting.graph import (
@@ -37,6 +36,7 @@ from csdp.fitting.graph import (
 )
 from csdp.fitting.sample import Chain, Sample, normalise_rows
 from csdp.noise import Randomness, two_sided_geometric, variance
+from csdp.numbers import Floats, Ints
 
 #: Sequences times states up to which the moments are solved for.
 MOMENTS_SIZE = 3000

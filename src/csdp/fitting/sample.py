@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices, fill_masked
 from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.chain.model import Direction
 from csdp.errors import InputError
+from csdp.numbers import Floats, Indices, fill_masked
 from csdp.panel import Panel
 from csdp.panel import Readings as PanelReadings
 from csdp.panel.panel import check_distinct, match_names, number_names

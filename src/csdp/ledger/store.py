@@ -29,8 +29,8 @@ from csdp.errors import (
     LedgerHeldError,
     LedgerVersionError,
 )
+from csdp.files import open_bytes, sync_directory
 from csdp.ledger.records import JSONObject, RecordedDataset, Terms, decode
-from csdp.scratch import open_bytes, sync_directory
 
 Result = TypeVar("Result")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from csdp.errors import LedgerConflictError, LedgerCorruptError, LedgerError
+from csdp.files import is_open_to_others
 from csdp.ledger.records import GENESIS, Entry, JSONObject, LedgerProblem, terms_digest
 from csdp.ledger.store import Database, all_terms, datasets, entries, trigger_names, unknown_dataset
-from csdp.scratch import is_open_to_others
 
 _PAGE = 1000
 #: Loads and checks the output of a commit entry, from its payload.

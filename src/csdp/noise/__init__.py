@@ -14,10 +14,10 @@ from operator import index
 import numpy as np
 from numpy.typing import ArrayLike
 
-from csdp.arrays import Ints
 from csdp.errors import InputError
 from csdp.noise.bitslice import compiled_engine, draw
 from csdp.noise.randomness import Randomness
+from csdp.numbers import Ints
 
 __all__ = [
     "ENDLESS",

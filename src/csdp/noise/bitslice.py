@@ -26,10 +26,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from csdp.arrays import Ints
 from csdp.errors import TooLargeError
 from csdp.noise import compiled
 from csdp.noise.compiled import WHOLE
+from csdp.numbers import Ints
 
 BLOCK = 512  # words of 64 samples worked on together: the planes of a block stay in cache
 COMPILED_FROM = 1 << 14  # samples; below, numpy is done before numba would be loaded

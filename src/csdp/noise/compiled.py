@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from csdp.arrays import Ints
+from csdp.numbers import Ints
 
 WHOLE = 7
 """Planes compared for every word before only the undecided ones go on; after 7 about 40 % are left."""

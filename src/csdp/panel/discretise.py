@@ -14,10 +14,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Ints, freeze
 from csdp.errors import InputError, PrivacyLeakWarning
-from csdp.json_text import parse_json
-from csdp.lattice import on_lattice
+from csdp.numbers import Floats, Ints, freeze, on_lattice, parse_json
 from csdp.panel.panel import Panel, Readings, Source, default_names, match_names, read_labels, value_rows
 
 Strategy = Literal["quantile", "uniform", "edges", "categories"]

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from csdp.arrays import Ints
 from csdp.errors import InputError
+from csdp.numbers import Ints
 from csdp.panel.files import NUMBER, ColumnTable, read_table
 from csdp.panel.input import InputSpec
 from csdp.panel.panel import Readings

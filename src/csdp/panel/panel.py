@@ -12,8 +12,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Indices, Ints, fill_masked
 from csdp.errors import InputError
+from csdp.numbers import Floats, Indices, Ints, fill_masked
 
 #: Where the edges and values of states come from.
 Source = Literal["declared", "public", "private"]

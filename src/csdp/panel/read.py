@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Ints
 from csdp.errors import InputError
+from csdp.numbers import Floats, Ints
 from csdp.panel.files import NUMBER, ColumnTable, list_columns, read_table
 from csdp.panel.input import InputSpec
 from csdp.panel.panel import Panel, Readings, check_distinct, to_states, value_rows

@@ -14,8 +14,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats, Ints
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import Floats, Ints
 from csdp.panel.panel import Readings
 
 if TYPE_CHECKING:

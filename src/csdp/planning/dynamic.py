@@ -17,11 +17,11 @@ import numpy as np
 
 from csdp.accountant import Accountant, State
 from csdp.accountant.build import build_components
-from csdp.arrays import Floats
 from csdp.chain import Family, Model, certified_model
 from csdp.check import number, whole
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate.result import Estimate
+from csdp.numbers import Floats
 from csdp.plan import Plan
 from csdp.planning.calibrate import CLOSE, EVENT_LIMIT, SMALLEST_LEVEL, largest_level
 from csdp.planning.curves import Curves

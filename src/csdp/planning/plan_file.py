@@ -14,7 +14,7 @@ from csdp.check import text
 from csdp.errors import InputError
 from csdp.estimate import Estimator, LearnedEstimator
 from csdp.estimate.result import About, check_about
-from csdp.json_text import parse_json
+from csdp.numbers import parse_json
 from csdp.panel import Discretiser
 from csdp.panel.times import read_moment
 from csdp.plan import Plan

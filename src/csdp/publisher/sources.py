@@ -9,10 +9,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from csdp import fran
-from csdp.arrays import Bools, Floats, Indices, Ints
 from csdp.errors import InputError
 from csdp.ledger.records import check_tick
 from csdp.noise import Randomness
+from csdp.numbers import Bools, Floats, Indices, Ints
 from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.readings import ReadingsTable

@@ -13,10 +13,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Ints
 from csdp.clock import Clock, Times, WallClock
 from csdp.errors import InputError
 from csdp.ledger import TickGrid
+from csdp.numbers import Ints
 from csdp.panel.times import tick_seconds
 from csdp.plan import Plan
 

@@ -15,16 +15,15 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats
 from csdp.errors import InputError
-from csdp.json_text import json_text
+from csdp.files import replace_file
 from csdp.ledger import Charge, Ledger
+from csdp.numbers import Floats, json_text
 from csdp.panel import Panel, Readings
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Release, Skipped, Standing
 from csdp.publisher.sources import true_answers
 from csdp.query_table import FoldTable
-from csdp.scratch import replace_file
 
 #: Endings of the files that a series can be written to.
 SERIES_KINDS = (".csv", ".parquet", ".json")

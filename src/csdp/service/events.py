@@ -17,7 +17,7 @@ from typing import Any
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from csdp.json_text import encode_json
+from csdp.numbers import encode_json
 from csdp.publisher import Release, Skipped
 from csdp.service.dataset import ServedDataset
 from csdp.service.responses import error_place

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from csdp.errors import InputError
-from csdp.scratch import is_open_to_others, lock_and_wait, open_bytes, write_privately
+from csdp.files import is_open_to_others, lock_and_wait, open_bytes, write_privately
 
 Role = Literal["writer", "reader", "admin"]
 ROLES: Final[tuple[str, ...]] = get_args(Role)

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from csdp.errors import CsdpError, InputError, LedgerBusyError, LedgerHeldError, LedgerTermsError, TooLargeError
-from csdp.json_text import encode_json
+from csdp.numbers import encode_json
 
 log = logging.getLogger("csdp.service")
 

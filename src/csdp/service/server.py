@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from csdp.errors import InputError
-from csdp.scratch import forbid_core_dumps
+from csdp.files import forbid_core_dumps
 from csdp.service import Settings
 from csdp.service.access import Service
 from csdp.service.app import create, open_datasets

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats
 from csdp.clock import Time, parse_time
 from csdp.errors import InputError
+from csdp.numbers import Floats
 from csdp.panel import Discretiser
 from csdp.plan import Plan
 from csdp.publisher.sources import check_states_source

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats
 from csdp.clock import Clock, Time, check_time
 from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import Ledger
+from csdp.numbers import Floats
 from csdp.panel import Discretiser
 from csdp.panel.panel import arrange_names
 from csdp.publisher import Publisher, Release, Skipped

@@ -15,10 +15,10 @@ from typing import Any, BinaryIO, Protocol
 
 from csdp.clock import Clock
 from csdp.errors import InputError
-from csdp.json_text import encode_json
+from csdp.files import open_bytes
 from csdp.ledger import Ledger, Published
+from csdp.numbers import encode_json
 from csdp.publisher import Release
-from csdp.scratch import open_bytes
 
 #: Bytes at the end of a file in which its last whole line is searched for at first.
 _TAIL = 2**16

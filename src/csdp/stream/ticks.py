@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.arrays import Floats
 from csdp.clock import Clock, Mark, Time, Times, Verdict, WallClock
 from csdp.errors import InputError, LedgerConflictError
+from csdp.files import write_privately
+from csdp.numbers import Floats
 from csdp.publisher import Release
-from csdp.scratch import write_privately
 from csdp.stream.messages import Fate
 
 log = logging.getLogger("csdp.stream")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import narwhals as nw
 
 from csdp.errors import InputError
-from csdp.scratch import Scratch
+from csdp.files import Scratch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

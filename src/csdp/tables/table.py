@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp import fran
-from csdp.arrays import Bools, Floats, Indices, Ints
 from csdp.errors import InputError, TooLargeError
+from csdp.numbers import Bools, Floats, Indices, Ints
 from csdp.panel.times import consecutive_ticks, find_step, parse_step, read_times
 from csdp.plan import Plan
 from csdp.query_table import FoldTable
