@@ -7,16 +7,19 @@ import csv
 import datetime as dt
 import gzip
 import io
+import os
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from csdp.errors import InputError
+from csdp.files import Scratch
 from csdp.panel.input import InputSpec, check_no_address
 from csdp.panel.times import mixed_offsets
 
@@ -28,8 +31,6 @@ _INDEX = re.compile(r"__index_level_\d+__")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 #: Bytes of a file that are looked at to find its dialect.
 _SAMPLE = 2**20
-#: Lines of them that are compared.
-_LINES = 200
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF16_LE, "utf-16"),
@@ -387,7 +388,7 @@ class Dialect:
 
 
 def find_dialect(text: bytes, *, delimiter: str | None, header: bool | None, skip: int | None = None) -> Dialect:
-    """The dialect of a CSV text in UTF-8: the delimiter that gives most of the first lines one width above 1.
+    """The dialect of a CSV text in UTF-8, found by DuckDB if it is not given.
 
     Lines are only skipped before a header: anywhere else they would be readings that vanish.
 
@@ -402,22 +403,61 @@ def find_dialect(text: bytes, *, delimiter: str | None, header: bool | None, ski
     sample = text[:_SAMPLE]
     if len(text) > _SAMPLE:
         sample = sample[: sample.rfind(b"\n") + 1] or sample
-    lines = [line.rstrip("\r") for line in sample.decode(errors="replace").split("\n")[:_LINES]]
-    best = Dialect(delimiter or max(_DELIMITERS, key=lines[0].count), True)
-    most = (0, 0)
-    for mark in delimiter or _DELIMITERS:
-        rows = [next(csv.reader([line], delimiter=mark), []) for line in lines]
-        widths = Counter(len(row) for row in rows if len(row) > 1)
-        if widths and (score := max((count, width) for width, count in widths.items())) > most:
-            most = score
-            start = [len(row) for row in rows].index(score[1])
-            skipped = start if _has_names(rows[start:]) and header is not False else 0
-            best = Dialect(mark, _has_names(rows[skipped:]), skipped)
-    return replace(best, header=best.header if header is None else header, skipped=best.skipped + (skip or 0))
+    dialect = _sniff(sample, {"delim": delimiter, "header": header})
+    first = sample.partition(b"\n")[0].decode(errors="replace")
+    if (
+        dialect is None
+        or (dialect.skipped and not dialect.header)
+        or not (dialect.skipped or dialect.delimiter in first)
+    ):
+        # Rows of different lengths, which the reader refuses in words, or a single column.
+        mark = delimiter or max(_DELIMITERS, key=first.count)
+        dialect = Dialect(mark, _has_names(first, mark) if header is None else header)
+    return replace(dialect, skipped=dialect.skipped + (skip or 0))
 
 
-def _has_names(rows: Sequence[Sequence[str]]) -> bool:
-    """Whether the first row holds names: one of its words stands above a number, or it has no numbers at all."""
-    numeric = [[cell.strip()[:1] in set("+-.0123456789") for cell in row] for row in rows]
-    above = (not first and cell for row in numeric[1:] for first, cell in zip(numeric[0], row, strict=False))
-    return any(above) or not any(numeric[0])
+def _sniff(sample: bytes, given: Mapping[str, object]) -> Dialect | None:
+    import duckdb
+
+    known = {name: value for name, value in given.items() if value is not None}
+    options = "".join(f", {name}=?" for name in known)
+    question = f"SELECT Delimiter, HasHeader, SkipRows FROM sniff_csv(?, strict_mode=false{options})"
+    try:
+        with _file_of(sample) as path, _open_duckdb(os.getpid()).cursor() as cursor:
+            row = cursor.execute(question, [path, *known.values()]).fetchone()
+    except duckdb.Error:
+        return None
+    if row is None or len(row[0]) != 1:
+        return None
+    return Dialect(row[0], bool(row[1]), int(row[2]))
+
+
+@cache
+def _open_duckdb(_: int) -> Any:
+    """A database in memory, opened once in each process, because opening takes longer than finding a dialect."""
+    import duckdb
+
+    return duckdb.connect(":memory:", config={"autoinstall_known_extensions": False, "threads": 1})
+
+
+@contextmanager
+def _file_of(sample: bytes) -> Iterator[str]:
+    """The path of a file with a text: in memory if the system can, so that no copy of readings reaches a disk."""
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("csdp")
+        try:
+            with os.fdopen(handle, "wb", closefd=False) as file:
+                file.write(sample)
+            yield f"/proc/self/fd/{handle}"
+        finally:
+            os.close(handle)
+    else:
+        with Scratch() as folder:
+            path = folder.path / "sample.csv"
+            path.write_bytes(sample)
+            yield str(path)
+
+
+def _has_names(line: str, delimiter: str) -> bool:
+    cells = next(csv.reader([line], delimiter=delimiter), [])
+    return any(cell.strip()[:1].isalpha() for cell in cells)
