@@ -67,9 +67,11 @@ def on_lattice(numbers: Floats) -> Floats:
 
     >>> on_lattice(np.array([3.0, -0.5])).tolist(), float(on_lattice(np.array([0.1, 1.0]))[0])
     ([3.0, -0.5], 0.10000038146972656)
+    >>> on_lattice(np.array([5e-324])).tolist()
+    [5e-324]
     """
     largest = float(np.abs(numbers).max())
-    unit = fine_unit(largest) if largest else 1.0
+    unit = (fine_unit(largest) or math.ulp(0.0)) if largest else 1.0  # the smallest floats lie on their own lattice
     return np.asarray(np.round(numbers / unit) * unit)
 
 

@@ -19,14 +19,12 @@ CHANGES = [(tick, sequence, number) for tick in (3, 11, 59) for sequence in (0, 
 STATES: dict[str, dict[str, Any]] = {
     "quantiles": {"states": 3},
     "quantiles in bounds": {"states": 3, "bounds": (0, 30)},
-    "quantiles with values": {"states": 2, "values": [0.0, 1.0]},
     "equal parts": {"strategy": "uniform", "states": 4},
     "equal parts of bounds": {"strategy": "uniform", "states": 4, "bounds": (0, 30)},
     "distinct numbers": {"strategy": "categories"},
     "edges": {"edges": [10, 20]},
-    "edges and values": {"edges": [10, 20], "values": [0, 1, 2]},
 }
-DECLARED = {"equal parts of bounds", "edges", "edges and values"}
+DECLARED = {"equal parts of bounds", "edges"}
 
 
 def pair_of_panels(settings: dict[str, Any], change: tuple[int, int, float]) -> list[csdp.Panel]:

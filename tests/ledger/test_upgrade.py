@@ -31,7 +31,7 @@ PLAN = Plan(PAIR, Mean(), 1, 0.5)
 #: Modules that know the version of the algorithm.
 MODULES = (
     "csdp.plan",
-    "csdp.accountant.state",
+    "csdp.accountant.record",
     "csdp.audit.replay",
     "csdp.publisher.charge",
     "csdp.publisher.status",

@@ -37,7 +37,7 @@ def test_a_masked_reading_is_not_published(tmp_path):
         assert (batch.count, round(batch.values[0], 1)) == (1, 0.2)
         pushed = publisher.push(readings[0], time=1)
         assert (pushed.count, round(pushed.values[0], 1)) == (1, 0.2)
-    with pytest.raises(InputError, match="only where, a state is -1"):
+    with pytest.raises(InputError, match="only if, a state is -1"):
         Panel(("x1", "x2"), ticks, ticks, np.array([[1, 0]]), readings=readings)
     assert np.isnan(csdp.Readings(("x1", "x2"), ticks, ticks, masked([[9, 2]])).readings).tolist() == HIDDEN
 
