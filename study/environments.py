@@ -71,14 +71,14 @@ def fit_model(panel: csdp.Panel, settings: dict[str, Any]) -> Any:
     """One model, fitted on public readings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return csdp.fit(panel, public=True, ensemble=0, progress=False, **settings)
+        return csdp.fit(panel, public=True, ensemble=0, **settings)
 
 
 def describe_model(name: str, model: str, panel: csdp.Panel | None = None) -> ModelRow:
     """Held-out gain of one model, what speaks against it, and the leakage of one release of the mean."""
     past = read_past(name) if panel is None else panel
     chain = fit_model(past, list_models(name)[model])
-    quality = csdp.fit_quality(chain, past, public=True, progress=False)
+    quality = csdp.fit_quality(chain, past, public=True)
     checks = {"order": quality.order, "homogeneity": quality.homogeneity, "together": quality.together}
     failed = [what for what, check in checks.items() if check is not None and not check.passed]
     number = f" {chain.fitted.environments}" if "hidden" in model else ""

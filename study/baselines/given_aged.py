@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from csdp.aging import AgedLaw, check_ages, index_parts
-from csdp.chain import Model, is_forward
+from csdp.chain import CoupledChain, Model
 from csdp.errors import InputError
 from csdp.estimate import Error
 from csdp.estimate.error import noise_variance
@@ -67,7 +67,12 @@ def _states_of(model: Model, values: Floats) -> Indices:
 
 def _independent_moments(model: Model, query: Query, ages: tuple[int, ...], states: Indices) -> tuple[Floats, Floats]:
     """Mean and variance of the present answer if sequences were independent with their true marginals."""
-    if not is_forward(model) or not isinstance(query, FoldTable) or query.fold != "sum":
+    if (
+        not isinstance(model, CoupledChain)
+        or model.direction != "forward"
+        or not isinstance(query, FoldTable)
+        or query.fold != "sum"
+    ):
         raise InputError("law='independent-marginals' is for additive queries of a forward CoupledChain")
     margins = model.marginals()
     known = np.eye(model.states)[states]

@@ -26,7 +26,7 @@ def environment_chain(kind, direction="forward", **settings):
 
 
 def quality(chain, states, **settings):
-    return csdp.fit_quality(chain, states, public=True, progress=False, **settings)
+    return csdp.fit_quality(chain, states, public=True, **settings)
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])
@@ -64,7 +64,7 @@ def test_the_right_chain_passes_and_one_without_environments_does_not(kind, dire
     assert found.explains
     assert found.gain > 3 * found.gain_error
     assert "environment chain explains these data better" in found.verdict
-    plain = quality(csdp.fit(states, public=True, ensemble=0, direction=direction, progress=False), states)
+    plain = quality(csdp.fit(states, public=True, ensemble=0, direction=direction), states)
     assert not plain.together.passed
     assert "environment='hidden'" in plain.verdict
 
@@ -100,14 +100,14 @@ def test_the_clock_of_a_panel_is_its_ticks():
 def test_drift_under_environments(kind):
     chain = environment_chain(kind)
     states = chain.simulate(600, seed=9)
-    assert not csdp.drift(chain, states, public=True, progress=False).drifted
+    assert not csdp.drift(chain, states, public=True).drifted
     other = environment_chain(kind, calm=(0.3, 0.5), storm=(0.5, 0.3))
     changed = other.simulate(600, seed=9)
-    found = csdp.drift(chain, changed, public=True, progress=False)
+    found = csdp.drift(chain, changed, public=True)
     assert found.drifted
     assert "with environment='hidden'" not in found.verdict
-    plain = csdp.fit(states, public=True, ensemble=0, progress=False)
-    told = csdp.drift(plain, changed, public=True, progress=False).verdict
+    plain = csdp.fit(states, public=True, ensemble=0)
+    told = csdp.drift(plain, changed, public=True).verdict
     assert "if such times come and go, with environment='hidden'" in told
 
 

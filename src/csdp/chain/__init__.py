@@ -1,6 +1,6 @@
 """Models of correlated sequences: coupled chains, joint chains, environment chains, and families of them."""
 
-from csdp.chain.coupled import CoupledChain, is_backward, is_forward
+from csdp.chain.coupled import CoupledChain, is_backward
 from csdp.chain.environment import EnvironmentChain
 from csdp.chain.evidence import Evidence, Verdict, worst_verdict
 from csdp.chain.family import Family, InfluenceFamily, certified_model, is_influence_family
@@ -22,7 +22,6 @@ __all__ = [
     "certified_model",
     "fits_epsilon",
     "is_backward",
-    "is_forward",
     "is_influence_family",
     "join_fits",
     "private_fits",

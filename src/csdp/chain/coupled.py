@@ -475,11 +475,6 @@ def _read_transitions(transitions: Any, indptr: Indices, sources: Indices) -> tu
     return freeze(table.reshape(-1, m, m)), freeze(which.astype(np.intp).ravel())
 
 
-def is_forward(model: Model) -> TypeGuard[CoupledChain]:
-    """Whether next states are independent given the present, as `slice` needs."""
-    return isinstance(model, CoupledChain) and model.direction == "forward"
-
-
 def is_backward(model: Model) -> TypeGuard[CoupledChain]:
     """Whether previous states are independent given the present, as `influence` needs."""
     return isinstance(model, CoupledChain) and model.direction == "backward"

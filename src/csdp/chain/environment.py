@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, reduce
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -120,11 +120,6 @@ class EnvironmentChain(Model):
         if self.cycle is None:
             raise InputError(f"{what}: the environment of this chain is {self.kind}, not by a clock; it has no phases")
         return self.cycle
-
-    def environment_at(self, tick: int) -> int:
-        """Number of the member under which the step that leads to a tick happens, by the clock."""
-        cycle = self._clock("environment_at")
-        return cycle[tick % len(cycle)]
 
     def at_phase(self, phase: int | None) -> CoupledChain:
         """The chain of the step that leads to a tick of this phase (back from it, for backward members)."""
@@ -333,28 +328,6 @@ class EnvironmentChain(Model):
     def rate(self) -> float:
         """The factor by which differences between marginal laws shrink in the slowest environment."""
         return max(chain.rate() for chain in self.environments)
-
-    # ---- what a single kernel would answer -----------------------------------------------------------------------
-
-    @property
-    def own_step(self) -> Step:
-        """Refused: the step depends on the environment."""
-        self._refuse_one_kernel()
-
-    def _own_kernel(self) -> NoReturn:
-        self._refuse_one_kernel()
-
-    def marginals(self) -> NoReturn:
-        """Refused: the law depends on the environment."""
-        self._refuse_one_kernel()
-
-    def advance(self, snapshot: States, uniform: Floats) -> NoReturn:
-        """Refused: the step depends on the environment."""
-        self._refuse_one_kernel()
-
-    def _refuse_one_kernel(self) -> NoReturn:
-        self.require_one_kernel()
-        raise AssertionError("an environment chain has several kernels")
 
     # ---- identity ----------------------------------------------------------------------------------------------
 

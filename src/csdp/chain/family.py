@@ -13,9 +13,8 @@ import numpy.typing as npt
 from csdp import check
 from csdp.chain.coupled import CoupledChain, is_backward
 from csdp.chain.evidence import Evidence
-from csdp.chain.model import Direction, Model, States
+from csdp.chain.model import Direction, Model
 from csdp.chain.stationary import connected_parts
-from csdp.chain.steps import Step
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import Floats, Indices, freeze
 
@@ -306,23 +305,7 @@ class InfluenceFamily(Model):
         )
 
     @property
-    def own_step(self) -> Step:
-        """Refused: a family has no single law."""
-        self._refuse_law()
-
-    @property
     def is_positive(self) -> bool:
-        """Refused: a family has no single law."""
-        self._refuse_law()
-
-    def marginals(self) -> Floats:
-        """Refused: a family has no single law."""
-        self._refuse_law()
-
-    def _own_kernel(self) -> Floats:
-        self._refuse_law()
-
-    def advance(self, snapshot: States, uniform: Floats) -> States:
         """Refused: a family has no single law."""
         self._refuse_law()
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -83,11 +83,6 @@ class Model(ABC):
 
     @property
     @abstractmethod
-    def own_step(self) -> Step:
-        """One step of the joint law in the model's own direction."""
-
-    @property
-    @abstractmethod
     def is_positive(self) -> bool:
         """Whether every transition between snapshots is known to have positive probability."""
 
@@ -108,10 +103,6 @@ class Model(ABC):
     def subchain(self, members: Iterable[int]) -> Model:
         """The model of some sequences that do not depend on the others, with the cost of its fit, without a family."""
 
-    @abstractmethod
-    def marginals(self) -> Floats:
-        """Stationary law of every sequence (s, m)."""
-
     @classmethod
     @abstractmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
@@ -121,12 +112,29 @@ class Model(ABC):
     def _law_content(self) -> dict[str, Any]:
         """The law alone, as plain data."""
 
-    @abstractmethod
-    def _own_kernel(self) -> Floats: ...
+    # ---- refused by models whose steps are not all alike ---------------------------------------------------------
 
-    @abstractmethod
+    @property
+    def own_step(self) -> Step:
+        """One step of the joint law in the model's own direction."""
+        self._refuse_law()
+
+    def _own_kernel(self) -> Floats:
+        self._refuse_law()
+
+    def marginals(self) -> Floats:
+        """Stationary law of every sequence (s, m)."""
+        self._refuse_law()
+
     def advance(self, snapshot: States, uniform: Floats) -> States:
         """The snapshot that follows in the model's own direction, from one number in [0, 1) for each sequence."""
+        self._refuse_law()
+
+    def _refuse_law(self) -> NoReturn:
+        raise InputError(
+            f"chain: {self!r} has no single kernel; what was asked for works with a CoupledChain or JointChain "
+            "only (docs/fitting.md lists what carries environments)"
+        )
 
     @property
     def step_chains(self) -> tuple[CoupledChain, ...]:
@@ -142,10 +150,7 @@ class Model(ABC):
     def require_one_kernel(self) -> None:
         """Refuse a model whose steps are not all alike."""
         if not self.has_one_kernel:
-            raise InputError(
-                f"chain: {self!r} has no single kernel; what was asked for works with a CoupledChain or JointChain "
-                "only (docs/fitting.md lists what carries environments)"
-            )
+            self._refuse_law()
 
     def given_path(self) -> Model:
         """The model for an adversary who knows the path of environments; the model itself without environments."""

@@ -44,8 +44,6 @@ class Step(Protocol):
 
     #: additions in a row per step: the rounding error of a push is at most `depth` units in the last place
     depth: int
-    #: predicted operations for one column
-    operations: float
 
     def push(self, h: Floats) -> Floats:
         """Take every column of h (N, F) one step forward: `sum_x K(x, y) h[x]`."""
@@ -61,7 +59,6 @@ class KernelStep:
         self._kernel = kernel
         self._transposed = np.ascontiguousarray(kernel.T)
         self.depth = kernel.shape[0] + 2
-        self.operations = 2.0 * kernel.size
 
     def push(self, h: Floats) -> Floats:
         """Take every column of h one step forward."""
@@ -87,7 +84,6 @@ class ReversedStep:
         # To divide by, not its inverse: the inverse of a tiny probability overflows.
         self._earlier = np.where(earlier > 0, earlier, np.inf)
         self.depth = past.depth + 3
-        self.operations = past.operations
 
     def push(self, h: Floats) -> Floats:
         """Take every column of h one step forward in time."""
@@ -104,7 +100,6 @@ class ComposedStep:
     def __init__(self, steps: Sequence[Step]) -> None:
         self._steps = tuple(steps)
         self.depth = sum(step.depth for step in steps)
-        self.operations = sum(step.operations for step in steps)
 
     def push(self, h: Floats) -> Floats:
         """Take every column of h through all steps, the first one first."""
@@ -132,7 +127,6 @@ class SwitchedStep:
         self._steps = tuple(steps)
         self._environment_first = environment_first
         self.depth = max(step.depth for step in steps) + len(steps) + 1
-        self.operations = sum(step.operations for step in steps)
 
     def push(self, h: Floats) -> Floats:
         """Take every column of h (E N, F) one step on."""
@@ -199,7 +193,6 @@ class SplitStep:
         self._left = local.product(range(s // 2), range(s))
         self._right = local.product(range(s // 2, s), range(s))
         self.depth = self._size + 2 * s
-        self.operations = 2.0 * self._size * self._size
 
     def push(self, h: Floats) -> Floats:
         """Take every column of h one step forward."""

@@ -141,7 +141,7 @@ def fit(
                 direction=direction,
                 environment=environment,
                 environments=environments,
-                progress=progress or False,
+                progress=progress,
             )
         new = (target.with_suffix(".discretiser.json"), mapping) if discretiser is None else ()
         result = FitResult(target, chain, _evaluate(chain, panel), *new)
@@ -207,7 +207,7 @@ def _evaluate(chain: Chain, panel: Panel) -> FitQuality | str:
         warnings.simplefilter("ignore", CsdpWarning)  # the fit itself has warned
         try:
             with progress_bar() as progress:
-                return fit_quality(chain.without_family(), panel, public=True, progress=progress or False)
+                return fit_quality(chain.without_family(), panel, public=True, progress=progress)
         except InputError:
             return "Too few ticks to hold some out: how well the chain explains the readings is unknown."
 

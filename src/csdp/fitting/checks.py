@@ -32,8 +32,7 @@ from csdp.fitting.prediction import (
     own_law,
     predict,
 )
-from csdp.fitting.progress import show_progress
-from csdp.fitting.sample import Chain, Progress, Sample, check_chain, match_chain, read_sample
+from csdp.fitting.sample import Chain, Progress, Sample, check_chain, ignore_progress, match_chain, read_sample
 from csdp.numbers import Floats, Indices
 from csdp.panel import Panel
 
@@ -195,7 +194,7 @@ def fit_quality(
     *,
     level: float = 0.001,
     public: bool = False,
-    progress: Progress | bool | None = None,
+    progress: Progress | None = None,
 ) -> FitQuality:
     """Does the chain explain the data? Scores on held-out readings, and tests of what it assumes.
 
@@ -213,7 +212,7 @@ def fit_quality(
         data: state numbers or a panel.
         level: the false-alarm rate of each test over all sequences.
         public: declare that the data are public; otherwise it warns, because the answer reveals something about them.
-        progress: called with what is done, how much, and the total; True shows a bar.
+        progress: called with what is done, how much, and the total.
 
     >>> from csdp import CoupledChain, fit
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.9, 0.1], [0.1, 0.9]])
@@ -234,10 +233,10 @@ def fit_quality(
     sample = match_chain(chain, read_sample(data, states=chain.states))
     ticks = np.asarray(data.ticks) if isinstance(data, Panel) else np.arange(sample.states.shape[0])
     sample = add_environments(chain, sample, ticks)
-    with show_progress(progress) as report:
-        scored, past, future, refitted = _split(chain, sample, report)
-        mean, alone, gain, error = _scores(scored, past, future, report)
-        checks = run_checks(chain, sample, level, report)
+    report = progress or ignore_progress
+    scored, past, future, refitted = _split(chain, sample, report)
+    mean, alone, gain, error = _scores(scored, past, future, report)
+    checks = run_checks(chain, sample, level, report)
     explains, verdict = describe(chain, gain, error, checks)
     return FitQuality(
         future.transitions,
@@ -368,7 +367,7 @@ def find_evidence(chain: Chain, sample: Sample, ticks: npt.NDArray[Any] | None =
     ticks = np.arange(length) if ticks is None else ticks
     try:
         known = add_environments(chain, sample, ticks)
-        checks = run_checks(chain, known, LEVEL, lambda *_: None)
+        checks = run_checks(chain, known, LEVEL, ignore_progress)
     except CsdpError as error:
         return Evidence("untested", str(error))
     failures = [found for found, _ in list_failures(chain, checks)]

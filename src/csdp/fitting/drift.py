@@ -27,8 +27,7 @@ from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.chain.stationary import margins
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.fitting.prediction import add_environments, predict
-from csdp.fitting.progress import show_progress
-from csdp.fitting.sample import Chain, Progress, check_chain, match_chain, read_sample
+from csdp.fitting.sample import Chain, Progress, check_chain, ignore_progress, match_chain, read_sample
 from csdp.numbers import Bools, Floats, Indices, fill_masked
 from csdp.panel import Panel
 
@@ -196,7 +195,7 @@ def drift(
     *,
     false_alarm: float = 0.001,
     public: bool = False,
-    progress: Progress | bool | None = None,
+    progress: Progress | None = None,
 ) -> Drift:
     """Does the chain still describe new readings? If they follow it, it says no with chance at most `false_alarm`.
 
@@ -208,7 +207,7 @@ def drift(
         data: state numbers or a panel, newer than what the chain was fitted to.
         false_alarm: the largest probability of an alarm if the readings follow the chain.
         public: declare that the readings are public; otherwise it warns, because the answer reveals something.
-        progress: called with what is done, how much, and the total; True shows a bar.
+        progress: called with what is done, how much, and the total.
 
     >>> chain = CoupledChain([[1.0]], [[0.9, 0.1], [0.1, 0.9]])
     >>> drift(chain, chain.simulate(2000, seed=1), public=True).drifted
@@ -233,14 +232,14 @@ leakage; if such times come and go, with environment='hidden'.
     states, bets = prediction.sample.states.astype(np.intp), _Bets(chain)
     threshold = math.log(rows / false_alarm)
     highest, at, suspects = -math.inf, None, bets.suspects()
-    with show_progress(progress) as report:
-        for n in range(1, rows):
-            bets.take(laws[n - 1], known[n - 1], states[n - 1], states[n])
-            highest = max(highest, bets.evidence)
-            if at is None and highest >= threshold:
-                at, suspects = n if chain.direction == "forward" else rows - 1 - n, bets.suspects()
-            if n % 256 == 0:
-                report("watching", n, rows)
+    report = progress or ignore_progress
+    for n in range(1, rows):
+        bets.take(laws[n - 1], known[n - 1], states[n - 1], states[n])
+        highest = max(highest, bets.evidence)
+        if at is None and highest >= threshold:
+            at, suspects = n if chain.direction == "forward" else rows - 1 - n, bets.suspects()
+        if n % 256 == 0:
+            report("watching", n, rows)
     drifted = at is not None
     verdict = "The chain describes these data: no evidence against it."
     if drifted:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError, TooLargeError
 from csdp.fitting.graph import Graph, choose_graph, count_parameters
-from csdp.fitting.sample import Chain, Progress, Sample, normalise_rows, snapshot_numbers
+from csdp.fitting.sample import Chain, Progress, Sample, ignore_progress, normalise_rows, snapshot_numbers
 from csdp.numbers import Bools, Floats, Indices
 
 #: Pseudo-counts in each cell of a transition matrix, shared by those a target may follow.
@@ -185,7 +185,6 @@ def fit_all(
     *,
     effort: Effort,
     progress: Progress,
-    smoothing: float = SMOOTHING,
     often: Floats | None = None,
     start: Sequence[TargetFit] | None = None,
 ) -> EMFit:
@@ -193,7 +192,7 @@ def fit_all(
 
     def work(target: int) -> TargetFit:
         begin = None if start is None else start[target]
-        return fit_target(readings, graph, target, smoothing=smoothing, effort=effort, often=often, start=begin)
+        return fit_target(readings, graph, target, effort=effort, often=often, start=begin)
 
     return EMFit(graph, each_target(work, readings.sequences, what="fitting", progress=progress))
 
@@ -358,7 +357,3 @@ def simulate_sample(point: Chain, readings: Sample, random: np.random.Generator)
     drawn = replace(readings, states=states, direction="forward").in_direction(readings.direction)
     drawn.states[readings.states < 0] = -1
     return drawn
-
-
-def ignore_progress(what: str, done: int, total: int) -> None:
-    """For repetitions, whose progress is shown as a whole."""

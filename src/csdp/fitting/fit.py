@@ -21,7 +21,6 @@ from csdp.chain import (
 )
 from csdp.chain.model import Direction
 from csdp.errors import CsdpWarning, InputError, PrivacyLeakWarning
-from csdp.fitting.progress import show_progress
 
 if TYPE_CHECKING:
     from csdp.fitting.em import PointEstimate
@@ -45,7 +44,7 @@ def fit(
     environment: EnvironmentName | None = None,
     environments: int | Sequence[int] | None = None,
     ensemble: int = 20,
-    progress: Progress | bool | None = None,
+    progress: Progress | None = None,
 ) -> CoupledChain | JointChain | EnvironmentChain:
     """Fit a chain; it carries the record of the fit, the chains that the data leaves possible, and a verdict.
 
@@ -81,7 +80,7 @@ def fit(
             backward chain beyond 32 joint states, for which only `influence` certifies, is instead every process within
             limits that hold together with 95 % confidence, exactly, if one chain on the graph made the readings
             (`InfluenceFamily`).
-        progress: called with (what, done, total); default a bar on a terminal.
+        progress: called with (what, done, total).
 
     Formal guarantee, with epsilon: the chain, its record and its family are epsilon-differentially private for one
     reading (event level). All counts that are used get exact two-sided geometric noise from secure randomness, of scale
@@ -99,7 +98,7 @@ def fit(
     from csdp.fitting.em import SMOOTHING, Effort
     from csdp.fitting.environment import Comparison, EnvironmentSettings, fit_best, read_clock
     from csdp.fitting.limits import CONFIDENCE, choose_limits, limits_family
-    from csdp.fitting.sample import check_source, read_sample
+    from csdp.fitting.sample import check_source, ignore_progress, read_sample
 
     check.choice("method", method, get_args(Method))
     ensemble = check.whole("ensemble", ensemble)
@@ -115,59 +114,59 @@ def fit(
     clock = read_clock(environment, cycle, data, len(natural.states))
     compared = Comparison()
     limits = None
-    with show_progress(progress) as report:
-        if environment is None:
-            readings = natural.in_direction(direction)
-            if ensemble and method != "joint" and epsilon is None:
-                limits = choose_limits(readings, neighbours, report)
-            if limits is not None:
-                neighbours = limits[0].pairs
-            estimate = _fit_point(readings, method, neighbours, epsilon, report)
-        else:
-            settings = EnvironmentSettings(environment, clock, count, neighbours, Effort(), report)
-            estimate, compared = fit_best(natural, settings, direction)
-        notes = _notes(natural, estimate) if epsilon is None else _private_notes(estimate)
-        for note in notes:
-            if note.startswith("EM did not"):
-                warnings.warn(note, CsdpWarning, stacklevel=2)
-        found = _check_readings(data, natural.m, estimate.chain) if public else None
-        record = FitRecord(
-            method=estimate.method,
-            observations=estimate.observations,
-            log_likelihood=estimate.log_likelihood,
-            path=estimate.path,
-            iterations=estimate.iterations,
-            converged=estimate.converged,
-            smoothing=SMOOTHING,
-            neighbours=estimate.neighbours,
-            screened=estimate.screened or (limits is not None and limits[1]),
-            parameters=estimate.parameters,
-            states=natural.m,
-            epsilon=epsilon,
-            public=public,
-            warnings=tuple(notes),
-            direction=direction,
-            confidence=None if limits is None else CONFIDENCE,
-            ensemble=ensemble if limits is None else 0,
-            ensemble_method=_family_method(estimate, limits=limits is not None) if ensemble else None,
-            step=_step_of(data),
-            environment=compared.environment,
-            environments=compared.environments,
-            shrinkage=compared.shrinkage,
-            gains=compared.gains,
-            readings_check=None if found is None else found.verdict,
-        )
-        cost = estimate.cost if public or epsilon is not None else UNPAID_FIT
-        evidence = _find_evidence(estimate.chain, natural, data, public=public)
-        point = estimate.chain.carrying(fitted=record, fit_cost=cost, evidence=evidence)
-        if not ensemble:
-            return point
-        family: Family | InfluenceFamily
-        if limits is None:
-            family = _ensemble_family(point, estimate, ensemble, report)
-        else:
-            assert isinstance(point, CoupledChain)
-            family = limits_family(readings, point, limits[0], screened=limits[1], progress=report)
+    report = progress or ignore_progress
+    if environment is None:
+        readings = natural.in_direction(direction)
+        if ensemble and method != "joint" and epsilon is None:
+            limits = choose_limits(readings, neighbours, report)
+        if limits is not None:
+            neighbours = limits[0].pairs
+        estimate = _fit_point(readings, method, neighbours, epsilon, report)
+    else:
+        settings = EnvironmentSettings(environment, clock, count, neighbours, Effort(), report)
+        estimate, compared = fit_best(natural, settings, direction)
+    notes = _notes(natural, estimate) if epsilon is None else _private_notes(estimate)
+    for note in notes:
+        if note.startswith("EM did not"):
+            warnings.warn(note, CsdpWarning, stacklevel=2)
+    found = _check_readings(data, natural.m, estimate.chain) if public else None
+    record = FitRecord(
+        method=estimate.method,
+        observations=estimate.observations,
+        log_likelihood=estimate.log_likelihood,
+        path=estimate.path,
+        iterations=estimate.iterations,
+        converged=estimate.converged,
+        smoothing=SMOOTHING,
+        neighbours=estimate.neighbours,
+        screened=estimate.screened or (limits is not None and limits[1]),
+        parameters=estimate.parameters,
+        states=natural.m,
+        epsilon=epsilon,
+        public=public,
+        warnings=tuple(notes),
+        direction=direction,
+        confidence=None if limits is None else CONFIDENCE,
+        ensemble=ensemble if limits is None else 0,
+        ensemble_method=_family_method(estimate, limits=limits is not None) if ensemble else None,
+        step=_step_of(data),
+        environment=compared.environment,
+        environments=compared.environments,
+        shrinkage=compared.shrinkage,
+        gains=compared.gains,
+        readings_check=None if found is None else found.verdict,
+    )
+    cost = estimate.cost if public or epsilon is not None else UNPAID_FIT
+    evidence = _find_evidence(estimate.chain, natural, data, public=public)
+    point = estimate.chain.carrying(fitted=record, fit_cost=cost, evidence=evidence)
+    if not ensemble:
+        return point
+    family: Family | InfluenceFamily
+    if limits is None:
+        family = _ensemble_family(point, estimate, ensemble, report)
+    else:
+        assert isinstance(point, CoupledChain)
+        family = limits_family(readings, point, limits[0], screened=limits[1], progress=report)
     return point.carrying(fitted=record, fit_cost=cost, evidence=evidence, family=family)
 
 

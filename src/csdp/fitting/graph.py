@@ -129,10 +129,10 @@ def graph_of_pairs(pairs: Any, sequences: int) -> Graph:
         raise InputError("neighbours: a whole number, 'all', or pairs (target, source) of sequence numbers expected")
     if array.size and (array.min() < 0 or array.max() >= sequences):
         raise InputError(f"neighbours: sequence numbers lie between 0 and {sequences - 1}")
-    own = np.arange(sequences)
-    both = np.unique(np.concatenate([array, np.column_stack([own, own])]), axis=0)
-    indptr = np.searchsorted(both[:, 0], np.arange(sequences + 1))
-    return Graph(indptr.astype(np.intp), both[:, 1].astype(np.intp))
+    given = array.astype(np.intp)
+    own = np.arange(sequences) * (sequences + 1)
+    edges = np.unique(np.concatenate([given[:, 0] * sequences + given[:, 1], own]))
+    return Graph(np.searchsorted(edges, np.arange(sequences + 1) * sequences), edges % sequences)
 
 
 def strongest_sources(scores: Floats, targets: Indices, others: int) -> list[Indices]:
@@ -182,8 +182,5 @@ def count_parameters(graph: Graph, m: int) -> int:
 
 def join_graphs(chains: Sequence[CoupledChain]) -> Graph:
     """The edges of all chains together, and of each sequence to itself."""
-    s = chains[0].sequences
-    codes = np.concatenate([np.arange(s) * (s + 1), *(chain.edge_targets * s + chain.edge_sources for chain in chains)])
-    distinct = np.unique(codes)
-    indptr = np.searchsorted(distinct, np.arange(s + 1) * s)
-    return Graph(indptr.astype(np.intp), (distinct % s).astype(np.intp))
+    ends = [np.column_stack([chain.edge_targets, chain.edge_sources]) for chain in chains]
+    return graph_of_pairs(np.concatenate(ends), chains[0].sequences)

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -34,21 +35,45 @@ _IMPOSSIBLE = -1e6
 _THREADED = 100_000
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
+class _Laws(ABC):
     """Laws of next states under a chain for every step of the readings."""
 
-    chain: CoupledChain | JointChain
-    readings: Sample
+    def __init__(self, chain: Chain, readings: Sample) -> None:
+        self.sample = readings.in_direction(chain.direction)  #: in the order in which the chain reads them
 
-    @cached_property
-    def sample(self) -> Sample:
-        """The readings in the order in which the chain reads them."""
-        return self.readings.in_direction(self.chain.direction)
+    @abstractmethod
+    def law(self, target: int) -> tuple[Floats, Bools]:
+        """Law of the next state of a target (steps, m), and at which steps present and next are known."""
 
-    @cached_property
-    def _present(self) -> npt.NDArray[Any]:
-        return self.sample.states[:-1]
+    def scores(self, target: int) -> tuple[Floats, Bools]:
+        """Log-probability of the next state of a target at every step (0 if unknown), and when it is known."""
+        (law, known), following = self.law(target), self.sample.states[1:, target]
+        chance = law[np.arange(following.size), np.maximum(following, 0)]
+        with np.errstate(divide="ignore"):
+            return np.where(known, np.log(np.where(known, chance, 1.0)), 0.0), known
+
+    def residuals(self, target: int) -> tuple[Floats, Floats]:
+        """Residuals and their variances (steps, m - 1), each with mean zero given the past and uncorrelated.
+
+        One for each question "state a, given that it is a or above?": `1(y >= a) (1(y = a) - h_a)` has variance
+        `Pr(y >= a) h_a (1 - h_a)` under the law. Zero if a reading is missing.
+        """
+        (law, known), following = self.law(target), self.sample.states[1:, target]
+        above = np.cumsum(law[:, ::-1], axis=1)[:, ::-1]
+        hazard = law[:, :-1] / np.maximum(above[:, :-1], 1e-300)
+        states = np.arange(law.shape[1] - 1)
+        left = (following[:, None] >= states) * ((following[:, None] == states) - hazard)
+        variance = above[:, :-1] * hazard * (1.0 - hazard)
+        keep = known[:, None]
+        return np.where(keep, left, 0.0), np.where(keep, np.maximum(variance, 0.0), 0.0)
+
+
+class Prediction(_Laws):
+    """Laws of next states under a chain without environments."""
+
+    def __init__(self, chain: CoupledChain | JointChain, readings: Sample) -> None:
+        super().__init__(chain, readings)
+        self.chain, self._present = chain, self.sample.states[:-1]
 
     @cached_property
     def _joint(self) -> tuple[Floats, Bools]:
@@ -75,10 +100,6 @@ class Prediction:
             law += self.chain.edge_weights[e] * table[which[e]][np.maximum(column, 0)]
         return law, known
 
-    def scores(self, target: int) -> tuple[Floats, Bools]:
-        """Log-probability of the next state of a target at every step (0 if unknown)."""
-        return score_law(*self.law(target), self.sample.states[1:, target])
-
     def joint_scores(self) -> Floats:
         """Log-probability of the whole next snapshot under a joint chain at every step (0 if unknown)."""
         rows, complete = self._joint
@@ -87,33 +108,6 @@ class Prediction:
         known = complete & (following >= 0).all(axis=1)
         with np.errstate(divide="ignore"):
             return np.where(known, np.log(np.where(known, rows[np.arange(code.size), code], 1.0)), 0.0)
-
-    def residuals(self, target: int) -> tuple[Floats, Floats]:
-        """Residuals of a target and their variances, as `law_residuals` has them."""
-        return law_residuals(*self.law(target), self.sample.states[1:, target])
-
-
-def score_law(law: Floats, known: Bools, following: npt.NDArray[Any]) -> tuple[Floats, Bools]:
-    """Log-probability of what followed under a law (steps, m), 0 if unknown; and at which steps it is known."""
-    chance = law[np.arange(following.size), np.maximum(following, 0)]
-    with np.errstate(divide="ignore"):
-        return np.where(known, np.log(np.where(known, chance, 1.0)), 0.0), known
-
-
-def law_residuals(law: Floats, known: Bools, following: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-    """Residuals and their variances (steps, m - 1), each with mean zero given the past and uncorrelated.
-
-    One for each question "state a, given that it is a or above?": `1(y >= a) (1(y = a) - h_a)` has variance
-    `Pr(y >= a) h_a (1 - h_a)` under the law. Zero if a reading is missing.
-    """
-    above = np.cumsum(law[:, ::-1], axis=1)[:, ::-1]
-    m = law.shape[1]
-    hazard = law[:, :-1] / np.maximum(above[:, :-1], 1e-300)
-    states = np.arange(m - 1)
-    left = (following[:, None] >= states) * ((following[:, None] == states) - hazard)
-    variance = above[:, :-1] * hazard * (1.0 - hazard)
-    keep = known[:, None]
-    return np.where(keep, left, 0.0), np.where(keep, np.maximum(variance, 0.0), 0.0)
 
 
 def own_law(readings: Sample, target: int) -> Floats:
@@ -149,12 +143,12 @@ def predict(chain: Chain, readings: Sample) -> Prediction | EnvironmentPredictio
     )
 
 
-class EnvironmentPrediction:
+class EnvironmentPrediction(_Laws):
     """Laws of next states under a chain with environments; ask for targets in their order, which is quick."""
 
     def __init__(self, chain: EnvironmentChain, readings: Sample) -> None:
+        super().__init__(chain, readings)
         self.chain = chain
-        self.sample = readings.in_direction(chain.direction)
         self._members = [Prediction(member, self.sample) for member in chain.environments]
         self._cursor, self._scores_so_far = 0, self._before.copy()
 
@@ -164,14 +158,6 @@ class EnvironmentPrediction:
         weights = self._weights(target)
         law = sum(weights[:, e, None] * laws[e][0] for e in range(len(laws)))
         return np.asarray(law), np.logical_and.reduce([known for _, known in laws])
-
-    def scores(self, target: int) -> tuple[Floats, Bools]:
-        """Log-probability of the next state of a target given the targets before it, 0 if unknown."""
-        return score_law(*self.law(target), self.sample.states[1:, target])
-
-    def residuals(self, target: int) -> tuple[Floats, Floats]:
-        """Residuals of a target and their variances, as `law_residuals` has them."""
-        return law_residuals(*self.law(target), self.sample.states[1:, target])
 
     def _weights(self, target: int) -> Floats:
         """`Pr(e_t | past, next states of the targets before)` (steps, E)."""

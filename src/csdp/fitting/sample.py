@@ -100,6 +100,10 @@ def snapshot_numbers(states: npt.NDArray[Any], m: int) -> Indices:
     return numbers
 
 
+def ignore_progress(what: str, done: int, total: int) -> None:
+    """Show nothing."""
+
+
 def check_chain(chain: Any) -> None:
     """Refuse anything but a chain that fits make."""
     if not isinstance(chain, CoupledChain | JointChain | EnvironmentChain):

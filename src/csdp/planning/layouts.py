@@ -145,7 +145,7 @@ class FittedLayout:
 
     def fit(self, ensemble: int, kind: ChainKind) -> Any:
         """The chain of a kind, with some further plausible ones."""
-        return fit(self.panel, ensemble=ensemble, public=True, progress=False, **kind.settings)
+        return fit(self.panel, ensemble=ensemble, public=True, **kind.settings)
 
     @cached_property
     def _screened_chain(self) -> Any:
