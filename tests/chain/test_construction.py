@@ -154,7 +154,7 @@ def test_bad_transitions(transitions, message):
         ({"values": [0, math.nan]}, r"values: missing or infinite numbers given"),
         ({"values": ["low", "high"]}, r"values: .*cells that are not numeric"),
         ({"names": ["a"]}, r"names: 1 given for 2 sequences; give one each"),
-        ({"names": ["a", "a"]}, r"names: 'a' appears twice; names must be distinct"),
+        ({"names": ["a", "a"]}, r"names: 'a' appears twice; give each one a separate name"),
     ],
 )
 def test_bad_values_and_names(more, message):

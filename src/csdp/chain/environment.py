@@ -255,8 +255,7 @@ class EnvironmentChain(Model):
 
     def simulate_with_environments(self, steps: int, *, seed: int, burn_in: int = _BURN_IN) -> tuple[States, Indices]:
         """Snapshots (steps, s), and the environments (steps,) under which the step that leads to each tick happened."""
-        if steps < 1:
-            raise InputError(f"simulate: {steps} steps asked for; at least 1")
+        steps = check.whole("steps", steps, least=1)
         random = np.random.default_rng(seed)
         burn_in = burn_in - burn_in % len(self.cycle or (0,))  # whole days, so that tick 0 keeps phase 0
         path = self._draw_environments(steps + 2 * burn_in, -burn_in, random)

@@ -184,8 +184,8 @@ class InfluenceFamily(Model):
                 needed=point.states,
                 limit=FAMILY_STATES,
             )
-        if confidence is not None and not 0 < confidence < 1:
-            raise InputError(f"confidence: {confidence!r} given; between 0 and 1, or None for declared limits")
+        if confidence is not None:
+            confidence = check.number("confidence", confidence, above=0, below=1, hint="None for declared limits")
         ends, m = _read_pairs(pairs, point.sequences), point.states
         order = np.lexsort((ends[:, 1], ends[:, 0]))
         self._set(
@@ -197,7 +197,7 @@ class InfluenceFamily(Model):
             _fit_cost=point.fit_cost,
             evidence=point.derived_evidence,
             _names=point._names,
-            confidence=None if confidence is None else float(confidence),
+            confidence=confidence,
             edge_targets=freeze(ends[order, 0]),
             edge_sources=freeze(ends[order, 1]),
             gains=freeze(_read_limits("gains", gains, (len(ends), m, m, m), -1.0)[order]),
@@ -222,8 +222,7 @@ class InfluenceFamily(Model):
         >>> InfluenceFamily.around(chain, 0.01).gains[0, 0, 1].round(3).tolist()
         [-0.31, 0.33]
         """
-        if isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin <= 1:
-            raise InputError(f"margin: {margin!r} given; a number between 0 and 1")
+        margin = check.number("margin", margin, least=0, most=1)
         pairs = np.column_stack([chain.edge_targets, chain.edge_sources])
         gains, bases = influence_limits(chain, pairs)
         return cls(chain, pairs, np.minimum(gains + margin, 1.0), np.maximum(bases - margin, 0.0))
@@ -279,10 +278,6 @@ class InfluenceFamily(Model):
 
         shape, ends = (self.sequences, self.sequences), (self.edge_targets, self.edge_sources)
         return connected_parts(coo_array((np.ones(self.edges), ends), shape=shape))
-
-    def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
-        """Every component, once: limits are seldom alike."""
-        return [(component, 1) for component in self.components()]
 
     def subchain(self, members: Iterable[int]) -> InfluenceFamily:
         """The family of some sequences that do not depend on the others."""

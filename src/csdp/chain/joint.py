@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from csdp import check
 from csdp.chain.model import Model, States, check_rows, refuse_initial
@@ -77,10 +76,6 @@ class JointChain(Model):
     def components(self) -> list[tuple[int, ...]]:
         """All sequences together: common shocks may tie any of them."""
         return [tuple(range(self.sequences))]
-
-    def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
-        """The one component."""
-        return [(tuple(range(self.sequences)), 1)]
 
     def subchain(self, members: Iterable[int]) -> JointChain:
         """The whole chain; no sequences of a joint chain are known to be independent."""

@@ -16,7 +16,6 @@ import numpy.typing as npt
 from csdp import check
 from csdp.chain import stationary
 from csdp.chain.evidence import DECLARED, Evidence, Verdict
-from csdp.chain.stationary import ChainSummary
 from csdp.chain.steps import KERNEL_STATES, MAX_STATES, ReversedStep, Step, joint_states
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import Floats, common_unit, freeze, on_lattice, parse_json
@@ -95,9 +94,9 @@ class Model(ABC):
     def components(self) -> list[tuple[int, ...]]:
         """Sets of sequences that are independent of each other."""
 
-    @abstractmethod
     def distinct_components(self, labels: npt.NDArray[np.integer[Any]]) -> list[tuple[tuple[int, ...], int]]:
         """One component of each kind with the number of its copies; labels of the sequences must agree as well."""
+        return [(component, 1) for component in self.components()]
 
     @abstractmethod
     def subchain(self, members: Iterable[int]) -> Model:
@@ -360,10 +359,6 @@ class Model(ABC):
         """The factor by which differences between laws shrink in one step."""
         return min(1.0, float(np.sort(np.abs(np.linalg.eigvals(self.kernel())))[-2]))
 
-    def summary(self) -> ChainSummary:
-        """Mixing, stationary marginals, components: a record that `rich.print` shows as a table."""
-        return stationary.summarise(self)
-
     def refuse_large(self) -> None:
         """TooLargeError if the joint law has too many entries to be made."""
         if self.size > MAX_STATES:
@@ -384,8 +379,7 @@ class Model(ABC):
         >>> CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]).simulate(5, seed=1).shape
         (5, 1)
         """
-        if steps < 1:
-            raise InputError(f"simulate: {steps} steps asked for; at least 1")
+        steps = check.whole("steps", steps, least=1)
         random = np.random.default_rng(seed)
         snapshot = stationary.draw_snapshot(self, random, burn_in=burn_in)
         out = np.empty((steps, self.sequences), dtype=snapshot.dtype)
@@ -506,7 +500,5 @@ def _check_names(names: Sequence[str] | None, sequences: int) -> tuple[str, ...]
     labels = tuple(str(name) for name in names)
     if len(labels) != sequences:
         raise InputError(f"names: {len(labels)} given for {sequences} sequences; give one each")
-    if len(set(labels)) != sequences:
-        twice = next(name for name in labels if labels.count(name) > 1)
-        raise InputError(f"names: {twice!r} appears twice; names must be distinct")
+    check.distinct("names", labels)
     return labels

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +14,6 @@ from csdp.errors import CsdpError, NoStationaryLawError
 from csdp.numbers import Floats, Indices
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from csdp.chain.model import Model
 
 #: Up to this many states the law comes from elimination (no subtraction, so every entry is accurate).
@@ -147,67 +144,13 @@ def _leap(step: Step, law: Floats) -> Floats:
     return np.asarray(np.where(leap > 1e-12 * leap.max(), leap, np.minimum(law, 1e-12 * leap.max())))
 
 
-@dataclass(frozen=True)
-class ChainSummary:
-    """Mixing and components of a model; `rich.print` shows it as a table.
+def mixing_time(rate: float) -> float:
+    """Steps after which differences between marginal laws, which shrink by `rate` in each, are below a quarter.
 
-    `rate` is the largest modulus with which differences between marginal laws shrink per step, `mixing_time` the
-    number of steps after which they are below a quarter.
+    >>> mixing_time(0.4)
+    2.0
     """
-
-    title: str
-    rate: float
-    mixing_time: float
-    marginals: Floats | None
-    components: tuple[int, ...]
-
-    def __repr__(self) -> str:
-        return f"ChainSummary({self.title}: rate {self.rate:.4g}, {len(self.components)} components)"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content as plain data, for JSON."""
-        return {
-            "title": self.title,
-            "rate": self.rate,
-            "mixing_time": None if math.isinf(self.mixing_time) else self.mixing_time,
-            "marginals": None if self.marginals is None else self.marginals[:1000].tolist(),
-            "components": list(self.components[:1000]),
-        }
-
-    def __rich__(self) -> Table:
-        from rich.table import Table
-
-        table = Table(title=self.title, title_justify="left", show_header=False, min_width=len(self.title))
-        table.add_row("differences shrink by", f"{self.rate:.6g} per step")
-        table.add_row("mixing time", f"{self.mixing_time:g} steps to a quarter")
-        sizes = ", ".join(map(str, self.components[:8])) + (", ..." if len(self.components) > 8 else "")
-        table.add_row("components", f"{len(self.components)} (sizes {sizes})")
-        if self.marginals is None:
-            table.add_row("stationary marginals", "several stationary laws")
-        else:
-            for i, row in enumerate(self.marginals[:8]):
-                table.add_row(f"stationary law of sequence {i + 1}", ", ".join(f"{p:.4g}" for p in row))
-            if self.marginals.shape[0] > 8:
-                table.add_row("", f"... and {self.marginals.shape[0] - 8} more")
-        return table
-
-
-def summarise(model: Model) -> ChainSummary:
-    """Mixing, stationary marginals, components of a model.
-
-    >>> from csdp import CoupledChain
-    >>> facts = summarise(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]))
-    >>> round(facts.rate, 6), facts.mixing_time
-    (0.4, 2.0)
-    """
-    rate = model.rate()
-    mixing = math.inf if rate >= 1 - 1e-12 else float(max(1, math.ceil(math.log(0.25) / math.log(max(rate, 1e-300)))))
-    try:
-        marginals: Floats | None = model.marginals()
-    except CsdpError:
-        marginals = None
-    sizes = tuple(sorted((len(component) for component in model.components()), reverse=True))
-    return ChainSummary(repr(model), rate, mixing, marginals, sizes)
+    return math.inf if rate >= 1 - 1e-12 else float(max(1, math.ceil(math.log(0.25) / math.log(max(rate, 1e-300)))))
 
 
 def reverse_kernel(kernel: Floats, law: Floats) -> Floats:

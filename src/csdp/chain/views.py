@@ -56,16 +56,11 @@ class View(Hashable, Protocol):
         """The step forward in time that leads to this age."""
 
 
-def has_long_run(model: Model) -> bool:
-    """Whether laws of the long run exist, as errors and searched plans need them: not if the environment is given."""
-    return not isinstance(model, EnvironmentChain) or model.kind != "given"
-
-
 def long_run_views(model: Model) -> list[View]:
     """Views whose average is the long run: the model, each phase of its clock, or its joint law if hidden."""
     if not isinstance(model, EnvironmentChain):
         return [model]
-    if not has_long_run(model):
+    if model.kind == "given":
         raise InputError(
             "an environment that is given has no law, so there is no long run: ask the chain with its clock or hidden "
             "environment"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,9 +13,10 @@ import typer
 
 from csdp.chain import CoupledChain, Model
 from csdp.chain.files import save_model
+from csdp.chain.stationary import mixing_time
 from csdp.cli import options
-from csdp.cli.terminal import CommandGroup, console, print_json, print_lines
-from csdp.errors import InputError
+from csdp.cli.terminal import CommandGroup, print_json, print_lines, print_table
+from csdp.errors import CsdpError, InputError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -124,9 +126,28 @@ def show(chain: options.ChainFile, form: options.FormatOption = "table") -> None
       csdp chain show chain.json --format json
     """
     model = options.read_chain(chain)
-    summary = model.summary()
+    rate, sizes = model.rate(), sorted((len(part) for part in model.components()), reverse=True)
+    steps = mixing_time(rate)
+    try:
+        laws: list[list[float]] | None = model.marginals()[:1000].tolist()
+    except CsdpError:
+        laws = None
     if form == "table":
-        console().print(summary)
+        rows = [
+            ("differences shrink by", f"{rate:.6g} per step"),
+            ("mixing time", f"{steps:g} steps to a quarter"),
+            ("components", f"{len(sizes)} (sizes {', '.join(map(str, sizes[:8]))}{', ...' * (len(sizes) > 8)})"),
+        ]
+        if laws is None:
+            rows.append(("stationary marginals", "several stationary laws"))
+        else:
+            rows += [
+                (f"stationary law of sequence {i}", ", ".join(f"{p:.4g}" for p in law))
+                for i, law in enumerate(laws[:8], 1)
+            ]
+            rows += [("", f"... and {model.sequences - 8} more")] * (model.sequences > 8)
+        print_lines([repr(model)])
+        print_table("", {}, rows)
         print_lines([model.verdict.words])
         return
     description = {
@@ -137,8 +158,13 @@ def show(chain: options.ChainFile, form: options.FormatOption = "table") -> None
         "names": list(model.names),
         "values": model.values.tolist(),
         "model": model.verdict.to_dict(),
+        "title": repr(model),
+        "rate": rate,
+        "mixing_time": None if math.isinf(steps) else steps,
+        "marginals": laws,
+        "components": sizes[:1000],
     }
-    print_json({**description, **summary.to_dict()})
+    print_json(description)
 
 
 @chain_app.command("simulate")

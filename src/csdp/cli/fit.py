@@ -237,7 +237,7 @@ def _print_fit(result: FitResult, *, public: bool) -> None:
     if isinstance(result.quality, str):
         print_lines([result.quality])
     else:
-        console().print(result.quality)
+        console().print(result.quality.verdict)
         if not public:
             print_lines(["This table reveals something about private readings: do not pass it on."])
     print_lines([result.chain.verdict.words])

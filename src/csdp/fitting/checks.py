@@ -184,9 +184,6 @@ class FitQuality:
         """The content as plain data, for JSON."""
         return asdict(self)
 
-    def __rich__(self) -> str:
-        return self.verdict
-
 
 def fit_quality(
     chain: Chain,

@@ -22,7 +22,7 @@ from csdp.chain import CoupledChain, JointChain
 from csdp.errors import InputError, TooLargeError
 from csdp.fitting.graph import Graph, choose_graph, count_parameters
 from csdp.fitting.sample import Chain, Progress, Sample, ignore_progress, normalise_rows, snapshot_numbers
-from csdp.numbers import Bools, Floats, Indices
+from csdp.numbers import Floats, Indices
 
 #: Pseudo-counts in each cell of a transition matrix, shared by those a target may follow.
 SMOOTHING = 0.5
@@ -289,7 +289,7 @@ def fit_joint(readings: Sample, *, effort: Effort, progress: Progress) -> PointE
         chain,
         draw,
         "joint",
-        observations=int(joint_moves(readings)[1].sum()),
+        observations=int(counts.sum()),
         parameters=size * (size - 1),
         neighbours=readings.sequences - 1,
         log_likelihood=float((counts[seen] * np.log(chain.kernel()[seen])).sum()),
@@ -316,17 +316,12 @@ def check_size(readings: Sample) -> int:
     return int(size)
 
 
-def joint_moves(readings: Sample) -> tuple[Indices, Bools]:
-    """Cell number (present * N + next) of every step, and which steps have no missing reading."""
-    code = snapshot_numbers(readings.states, readings.m)
-    seen = np.asarray((readings.states >= 0).all(axis=1))
-    return code[:-1] * check_size(readings) + code[1:], seen[:-1] & seen[1:]
-
-
 def joint_counts(readings: Sample, often: Floats | None = None) -> Floats:
     """How often each snapshot was followed by each, (N, N)."""
     size = check_size(readings)
-    cells, complete = joint_moves(readings)
+    code = snapshot_numbers(readings.states, readings.m)
+    seen = np.asarray((readings.states >= 0).all(axis=1))
+    cells, complete = code[:-1] * size + code[1:], seen[:-1] & seen[1:]
     if not complete.any():
         raise InputError("joint: no step at which every sequence was read at both ends; fill the gaps")
     weights = None if often is None else often[complete]
