@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -188,6 +190,35 @@ def test_many_listeners_hear_every_release(served, clients):
         listener.join(120)
     assert len(heard) == clients
     assert all(ticks == list(range(ticks[0], ticks[-1] + 1)) and ticks[0] <= 60 for ticks in heard)
+
+
+def test_answers_have_the_fields_that_the_page_lists_and_no_others(served):
+    """A field that is added must be listed, so that nothing goes out unseen."""
+    page = (Path(__file__).parents[2] / "docs" / "service.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| (\w+) \| (`.*) \|$", page.split("### Fields of the answers")[1].split("\n#")[0], re.MULTILINE
+    )
+    listed = {name: set(re.findall(r"`(\w+)`", re.sub(r"\([^)]*\)", "", fields))) for name, fields in rows}
+    hand_in(served.client("writer"), range(4))
+    reader = served.client("reader")
+    [described] = reader.get("/api/datasets").json()
+    newest, status = released(reader)[-1], reader.get(f"{URL}/status").json()
+    charged = [
+        one
+        for role, names in (("reader", [WARD]), ("admin", ["*"]))
+        for one in served.client(role, *names).get(f"{URL}/ledger").json()
+    ]
+    assert set(served.client().get("/health").json()) == listed["health"]
+    assert set(described) == listed["dataset"]
+    assert set(described["estimate"]) == listed["estimate"]
+    assert set(newest) | {"count"} == listed["release"]
+    assert set(status) == listed["status"]
+    assert set(status["outlook"]) == listed["outlook"]
+    assert set().union(*charged) | {"reason"} == listed["ledger"]
+    for answer in (described, status):
+        assert set(answer["limits"]) == {"budget", "event_limit", "lifetime_limit"}
+        assert set(answer["model"]) == {"status", "reason", "words"}
+    assert set(status["age_of_information"][0]) == {"sequence", "planned", "age"}
 
 
 def test_pages_and_description(shared):

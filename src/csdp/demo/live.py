@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
-from pydantic import Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from csdp.bounds.result import as_text, in_words
@@ -38,7 +38,7 @@ from csdp.service.access import Admin, Reader, Shared, read_json
 from csdp.service.app import create
 from csdp.service.dataset import ServedDataset
 from csdp.service.keys import Keys, new_key
-from csdp.service.responses import DatasetName, HttpProblem, JsonResponse, Record, describe_errors
+from csdp.service.responses import DatasetName, HttpProblem, JsonResponse, describe_errors
 from csdp.service.server import answer_requests, open_socket
 from csdp.stream.spec import StreamSpec, read_spec
 
@@ -56,28 +56,11 @@ _WEEK = 7 * DAY
 Say = Callable[[str], None]
 
 
-class NewBudget(Record):
+class NewBudget(BaseModel, extra="forbid"):
     """Another budget for a dataset that is replayed."""
 
     budget: float = Field(description="One of the dataset's `budgets`")
     allow_more: bool = Field(default=False, description="Needed where it is larger than the limit on record")
-
-
-class BudgetChanged(Record):
-    """The plan after a change of budget."""
-
-    budget: float
-    epsilon_c: float
-    first_tick: int = Field(description="The first tick under the new plan")
-    raised: bool = Field(description="Whether the limit on record was raised")
-
-
-class ReplayInfo(Record):
-    """What is replayed, and when it was."""
-
-    first_tick: int
-    times: list[str] = Field(description="The local time of each tick, in order")
-    speed: float = Field(description="Ticks a second")
 
 
 @dataclass
@@ -227,7 +210,7 @@ class LiveDemo:
             f"{place}/budget",
             tags=["planning"],
             summary="Plan for another budget, and continue under it",
-            response_model=BudgetChanged,
+            response_model=None,
             responses=describe_errors(401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
             openapi_extra={"x-roles": ["admin"]},
         )
@@ -239,7 +222,7 @@ class LiveDemo:
             f"{place}/replay",
             tags=["datasets"],
             summary="What is replayed",
-            response_model=ReplayInfo,
+            response_model=None,
             responses=describe_errors(401, 403, 404, 429),
             openapi_extra={"x-roles": ["reader", "admin"]},
         )

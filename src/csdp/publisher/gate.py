@@ -89,6 +89,20 @@ class Release:
             content["ages"] = tuple(content["ages"])
         return cls(tick=published.tick, **content)
 
+    def to_dict(self, time: Any) -> dict[str, Any]:
+        """As plain data, with the time at which its tick began."""
+        return {
+            "tick": self.tick,
+            "time": time,
+            **{name: list(getattr(self, name)) for name in ("values", "estimate", "standard_error", "low", "high")},
+            "level": self.level,
+            "about": self.about,
+            "ages": self.ages if isinstance(self.ages, int) else list(self.ages),
+            "stale": self.stale,
+            "epsilon_s": self.epsilon_s,
+            "model": self.model,
+        } | ({} if self.count is None else {"count": self.count})
+
     @property
     def usefulness(self) -> float | None:
         """Expected share of the squared error of guessing the usual value that the estimate removes; None if unknown.

@@ -140,52 +140,30 @@ def _csv(series: Series) -> bytes:
 def _json(series: Series) -> bytes:
     content = {
         "outputs": list(series.names),
-        "releases": [
-            {
-                "tick": r.tick,
-                "time": series.times[r.tick],
-                **{part: list(getattr(r, part)) for part in ("values", "estimate", "standard_error", "low", "high")},
-                **{part: getattr(r, part) for part in ("level", "about", "ages")},
-                "stale": r.stale,
-                "epsilon_s": r.epsilon_s,
-                "model": r.model,
-                **({} if r.count is None else {"count": r.count}),
-            }
-            for r in series.releases
-        ],
+        "releases": [r.to_dict(series.times[r.tick]) for r in series.releases],
         "skipped": [{"tick": s.tick, "time": series.times[s.tick], "reason": s.reason} for s in series.skipped],
     }
     return (json_text(content) + "\n").encode()
-
-
-def arrow_table(series: Series) -> Any:
-    """Make an arrow table of the columns of a series."""
-    import pyarrow
-
-    table = series.columns()
-    kinds: dict[str, Any] = dict.fromkeys(("tick", "stale", "count"), pyarrow.int64())
-    arrays = []
-    for name, cells in table.items():
-        if name == "time":
-            stamps = any(isinstance(cell, str) for cell in series.times.values())
-            times = pyarrow.array(cells, pyarrow.string() if stamps else pyarrow.int64())
-            arrays.append(times.cast(pyarrow.timestamp("s")) if stamps else times)
-        elif name in {"about", "model"}:
-            arrays.append(pyarrow.array(cells, pyarrow.string()))
-        elif name == "ages":
-            whole = all(isinstance(cell, int) for cell in cells)
-            arrays.append(pyarrow.array(cells, pyarrow.int64() if whole else pyarrow.string()))
-        else:
-            arrays.append(pyarrow.array(cells, kinds.get(name, pyarrow.float64())))
-    return pyarrow.table(arrays, names=list(table))
 
 
 def _parquet(series: Series) -> bytes:
     import pyarrow
     import pyarrow.parquet
 
+    columns = series.columns()
+    stamps = any(isinstance(time, str) for time in series.times.values())
+    whole = all(isinstance(cell, int) for cell in columns["ages"])
+    kinds: dict[str, Any] = {
+        **dict.fromkeys(("tick", "stale", "count"), pyarrow.int64()),
+        **dict.fromkeys(("about", "model"), pyarrow.string()),
+        "time": pyarrow.string() if stamps else pyarrow.int64(),
+        "ages": pyarrow.int64() if whole else pyarrow.string(),
+    }
+    made = {name: pyarrow.array(cells, kinds.get(name, pyarrow.float64())) for name, cells in columns.items()}
+    if stamps:
+        made["time"] = made["time"].cast(pyarrow.timestamp("s"))
     sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(arrow_table(series), sink)
+    pyarrow.parquet.write_table(pyarrow.table(made), sink)
     return bytes(sink.getvalue())
 
 

@@ -22,7 +22,6 @@ from csdp.service import Settings
 from csdp.service.publisher_thread import PublisherThread
 from csdp.service.responses import busy_problem, error_place
 from csdp.stream.from_spec import load_plan, make_publisher, resolve_names
-from csdp.stream.sinks import release_record
 from csdp.stream.spec import StreamSpec
 
 log = logging.getLogger("csdp.service")
@@ -212,7 +211,7 @@ class ServedDataset:
             age = self.plan.max_age
             usual = estimator.usual_at([one.tick - (age if one.about == "then" else 0) for one in releases]).tolist()
         return [
-            {"id": one.seq, **release_record(release, self.spec.clock), "usual": guess}
+            {"id": one.seq, **release.to_dict(self.spec.clock.start(release.tick)), "usual": guess}
             for one, release, guess in zip(published, releases, usual, strict=True)
         ]
 

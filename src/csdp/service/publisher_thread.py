@@ -248,9 +248,7 @@ class PublisherThread:
         newest = status.newest_time
         return {
             "closed": status.closed,
-            "newest_time": newest,
             "watermark": None if newest is None else newest - self.runner.clock.lateness,
-            "open_ticks": status.open_ticks,
             "skipped": status.skipped,
             "reason": status.reason,
             "fates": dict(status.fates),

@@ -1,4 +1,4 @@
-"""Answers: strict JSON, errors as problem details (RFC 9457), and the OpenAPI description of both.
+"""Answers: strict JSON, errors as problem details (RFC 9457), and what OpenAPI says of errors and parameters.
 
 A problem names the rule that was broken, and never repeats what a request held."""
 
@@ -8,11 +8,11 @@ import logging
 import os
 import traceback
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Query, Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -116,18 +116,8 @@ def error_place(error: BaseException) -> str:
     return f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else "unknown place"
 
 
-# ---- answers ---------------------------------------------------------------------------------------------------------
-
-#: A number; the text "inf" where nothing bounds it.
-Number = float | Literal["inf"]
-Limit = float | None
-ModelStatus = Literal["accepted", "rejected", "untested", "declared"]
-
-
-class Record(BaseModel):
-    """Base of all answers: no other fields than the declared ones."""
-
-    model_config = ConfigDict(extra="forbid")
+#: The counts of an answer to messages; `reasons` comes beside them.
+MESSAGE_COUNTS = ("accepted", "late", "ahead", "unreadable", "recorded")
 
 
 class ProblemDetails(BaseModel):
@@ -138,196 +128,6 @@ class ProblemDetails(BaseModel):
     status: int = Field(examples=[429])
     detail: str = Field(examples=["too many requests with this key; wait as Retry-After says"])
     errors: list[dict[str, str]] | None = None
-
-
-class ModelVerdict(Record):
-    """Whether the data accept the model that the leakage of the present assumes."""
-
-    status: ModelStatus
-    reason: str
-    words: str
-
-
-class Health(Record):
-    """Whether the service works."""
-
-    status: Literal["ok", "degraded"]
-    version: str
-
-
-class Limits(Record):
-    """The limits of a dataset, null if there is none."""
-
-    budget: Limit
-    event_limit: Limit
-    lifetime_limit: Limit
-
-
-class EstimateInfo(Record):
-    """What the estimates next to the published numbers are about, and what they are worth."""
-
-    kind: str = Field(examples=["history"])
-    about: Literal["now", "then"] = Field(description="The present answer, or that of the time of the readings")
-    level: float | None = Field(description="Share of the truths that the band is to hold; null without a band")
-    mse: float = Field(description="Mean squared error to expect")
-    no_data: float = Field(description="Mean squared error of guessing the usual value")
-    usefulness: float | None = Field(
-        description="Share of the squared error of guessing the usual value that is removed; null if it is not known: "
-        "for readings without a public past, whose errors are those of readings at the values of their states"
-    )
-    measured_on: str = Field(description="What that rests on: covariances of the model, or held-out public readings")
-    words: str
-
-
-class FrontierPoint(Record):
-    """One setting and what it achieves."""
-
-    age: int
-    epsilon_c: float
-    leakage: Number
-    bound: str
-    mse: float
-    best: bool = Field(description="No other point has less leakage and less error")
-
-
-class FrontierInfo(Record):
-    """Settings around those of the plan, computed with it and stored in its file."""
-
-    releases: int | Literal["continual"] = Field(description="For how many releases the leakage holds")
-    about: Literal["now", "then"]
-    no_data: float = Field(description="Mean squared error of guessing the usual value")
-    points: list[FrontierPoint]
-
-
-class DatasetInfo(Record):
-    """What is published, of whom, under which terms."""
-
-    name: str
-    sequences: int
-    names: list[str]
-    query: str = Field(examples=["mean"])
-    outputs: list[str]
-    ages: int | list[int] = Field(description="How many ticks old the published readings are: one for all, or one each")
-    epsilon_c: float = Field(description="Noise level of one release; the largest where it changes with time")
-    step: int = Field(description="Time from one tick to the next")
-    origin: int
-    lateness: float
-    times: Literal["wall", "data"] = Field(
-        description="wall: no tick is published before the wall clock has passed its end; data: the age of what is "
-        "published is what the timestamps say"
-    )
-    limits: Limits
-    model: ModelVerdict
-    guarantee: dict[str, Any] = Field(description="What is promised, in words and numbers")
-    not_protected: list[str] = Field(description="What the model takes as known, so that nothing is promised about it")
-    estimate: EstimateInfo | None = Field(description="The estimates; null if none can be made")
-    frontier: FrontierInfo | None = Field(description="What other settings would give; null if the plan has none")
-    budgets: list[float] = Field(description="Budgets to choose from while it runs; empty if the limits are fixed")
-
-
-#: The counts of an answer to messages; `reasons` comes beside them.
-MESSAGE_COUNTS = ("accepted", "late", "ahead", "unreadable", "recorded")
-
-
-class Counts(Record):
-    """Messages by what became of them, which depends on form, names and times only."""
-
-    accepted: int = Field(description="Messages of an open tick, whatever their values were")
-    late: int = Field(description="Their tick was closed already")
-    ahead: int = Field(description="Their time lies too far ahead: of the wall clock, or of most sequences")
-    unreadable: int = Field(
-        description="No message, of no sequence of this dataset, or of an unknown one beside others"
-    )
-    recorded: int = Field(
-        0, description="Taken in for later releases; the number of their tick was recorded before, and stays"
-    )
-    reasons: list[str] = Field([], description="Unknown sequences that refused snapshots named, at most 8 times")
-
-
-class ReleaseInfo(Record):
-    """One published tick."""
-
-    id: int = Field(description="The entry of the ledger, and the id of its live event")
-    tick: int
-    time: int = Field(description="When the tick began")
-    values: list[float] = Field(description="The noisy answer")
-    estimate: list[float] = Field(description="The estimate from this release and those before it")
-    standard_error: list[float]
-    low: list[float] = Field(description="The band around the estimate; empty if there is none")
-    high: list[float]
-    level: float | None = Field(description="Share of the truths that the band is to hold")
-    about: Literal["now", "then"] = Field(description="The answer at present, or at the time of the readings")
-    ages: int | list[int]
-    stale: int = Field(description="How many ticks older than planned the oldest reading was")
-    epsilon_s: Number = Field(description="Leakage of the present after this release, if the model holds")
-    model: ModelStatus | None = Field(description="Verdict of the data on the model; null in ledgers before 0.3")
-    usual: list[float] = Field(description="The best that could be said without any release; empty if not known")
-    count: int | None = Field(default=None, description="Sequences that were read, where readings are published")
-
-
-class Age(Record):
-    """The age of the reading of one sequence in the newest release."""
-
-    sequence: str
-    planned: int
-    age: int | None = Field(description="In ticks; null if there is no reading, or no process publishes at the moment")
-
-
-class OutlookInfo(Record):
-    """What the limits allow from now on."""
-
-    tick: int | None = Field(description="The first tick that may be published; null if none may")
-    ticks: int | None = Field(description="How many in a row from there on; null without end")
-    rests: int = Field(description="Ticks before it that would be refused")
-    more: bool = Field(description="So many were looked at, and there may be more")
-    limited_by: str = Field(description="The limit that refuses the next tick, or ends them; empty if none does")
-    words: str
-
-
-class StatusInfo(Record):
-    """The state of a dataset."""
-
-    newest_tick: int | None
-    newest_time: int | None
-    published: int
-    refused: int
-    lost: int
-    model: ModelVerdict
-    present: Number = Field(
-        description="Leakage of the present: what all releases together reveal about any current state, if the model "
-        "holds"
-    )
-    budget: Limit
-    limits: Limits
-    remaining: dict[str, Number]
-    event_level: Number
-    group_level: Number
-    lifetime: Number
-    outlook: OutlookInfo
-    ages: int | list[int]
-    age_of_information: list[Age]
-    watermark: float | None = Field(description="Readings from before this time are late")
-    closed_tick: int | None
-    skipped: int | None = Field(description="Ticks without output since the process began")
-    reason: str = Field(description="Why the last tick without output had none")
-    times: Literal["wall", "data"] = Field(description="What ages rest on: the wall clock, or what the timestamps say")
-    ahead: int | None = Field(description="Messages refused since the process began: their time lay too far ahead")
-    trouble: str = Field(description="Why publishing waits, or empty")
-
-
-class LedgerLine(Record):
-    """One entry of the ledger, without its content."""
-
-    seq: int
-    kind: Literal["open", "change", "reserve", "commit", "refuse"]
-    tick: int | None
-    recorded: str
-    plan: str
-    previous: str
-    hash: str
-    charge: dict[str, Any] | None = None
-    charge_hash: str | None = None
-    reason: str | None = None
 
 
 # ---- errors, parameters, bodies --------------------------------------------------------------------------------------

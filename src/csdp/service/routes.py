@@ -43,7 +43,6 @@ def _route(
     path: str,
     tag: str,
     summary: str,
-    model: Any = None,
     *,
     roles: Sequence[str] = (),
     errors: Sequence[int] = (),
@@ -53,7 +52,7 @@ def _route(
 ) -> Callable[[Handler], Handler]:
     """Declare a route and describe it: `roles` may use it, `errors` are those besides 401, 403, 429 and 500.
 
-    `answer` describes an answer that has no model, `body` the body of a request; FastAPI gets the other settings.
+    `answer` describes an answer that is not JSON, `body` the body of a request; FastAPI gets the other settings.
     """
     codes = (*((401, 403, 429) if roles else ()), *errors)
     return router.api_route(
@@ -61,7 +60,7 @@ def _route(
         methods=[method],
         tags=[tag],
         summary=summary,
-        response_model=model,
+        response_model=None,
         responses={**({} if answer is None else {200: answer}), **responses.describe_errors(*codes)},
         openapi_extra={"x-roles": list(roles), **({} if body is None else {"requestBody": body})},
         **settings,
@@ -69,17 +68,17 @@ def _route(
 
 
 def _read_route(
-    name: str, tag: str, summary: str, model: Any = None, *, errors: Sequence[int] = (404, 422, 503), **more: Any
+    name: str, tag: str, summary: str, *, errors: Sequence[int] = (404, 422, 503), **more: Any
 ) -> Callable[[Handler], Handler]:
     """Declare a route of a dataset for readers and admins."""
     path = f"/api/datasets/{{name}}/{name}"
-    return _route("GET", path, tag, summary, model, roles=("reader", "admin"), errors=errors, **more)
+    return _route("GET", path, tag, summary, roles=("reader", "admin"), errors=errors, **more)
 
 
 # ---- the service -----------------------------------------------------------------------------------------------------
 
 
-@_route("GET", "/health", "service", "Whether the service works", responses.Health)
+@_route("GET", "/health", "service", "Whether the service works")
 async def health(service: Shared) -> Response:
     """For load balancers: no key, no names. `degraded` if a dataset waits for its ledger, its source or its sink, or
     where no process publishes it, also if that is another process than the one that answers.
@@ -112,7 +111,7 @@ async def metrics(service: Shared, key: Admin) -> Response:
 # ---- datasets --------------------------------------------------------------------------------------------------------
 
 
-@_route("GET", "/api/datasets", "datasets", "The datasets of this key", list[responses.DatasetInfo], roles=ROLES)
+@_route("GET", "/api/datasets", "datasets", "The datasets of this key", roles=ROLES)
 async def datasets(service: Shared, key: AnyRole) -> Response:
     """What is published, of whom, under which terms. Names of sequences are settings, not data."""
     covered = [dataset for name, dataset in sorted(service.datasets.items()) if key.covers(name)]
@@ -124,7 +123,6 @@ async def datasets(service: Shared, key: AnyRole) -> Response:
     "/api/datasets/{name}/snapshots",
     "datasets",
     "Hand in readings",
-    responses.Counts,
     roles=("writer",),
     errors=(400, 404, 408, 413, 415, 422, 503),
     body=responses.SNAPSHOT_BODY,
@@ -150,7 +148,7 @@ async def ingest(request: Request, name: DatasetName, service: Shared, _: Writer
     return JsonResponse(counts)
 
 
-@_read_route("releases", "datasets", "Published numbers", list[responses.ReleaseInfo])
+@_read_route("releases", "datasets", "Published numbers")
 async def releases(
     name: DatasetName, service: Shared, _: Reader, after: AfterTick = None, limit: MaxCount = 100
 ) -> Response:
@@ -200,13 +198,13 @@ async def _until_key_removed(
             yield data
 
 
-@_read_route("status", "datasets", "How a dataset is doing", responses.StatusInfo, errors=(404, 503))
+@_read_route("status", "datasets", "How a dataset is doing", errors=(404, 503))
 async def status(name: DatasetName, service: Shared, _: Reader) -> Response:
     """Counts, leakage against its limits, and how old the readings of each sequence are: from times and the plan."""
     return JsonResponse(await service.datasets[name].status())
 
 
-@_read_route("ledger", "datasets", "What was charged", list[responses.LedgerLine])
+@_read_route("ledger", "datasets", "What was charged")
 async def ledger(name: DatasetName, service: Shared, key: Reader, limit: MaxCount = 100) -> Response:
     """The newest entries: charges and hashes of published ticks; with an admin key every kind of entry."""
     dataset = service.datasets[name]

@@ -476,7 +476,6 @@ class Runner:
             trouble=self._time.trouble,
             newest_time=None if mark is None else mark.newest,
             closed=None if mark is None else mark.closed,
-            open_ticks=len(self._open),
             published=self._published,
             skipped=self._skipped,
             past=self._past,

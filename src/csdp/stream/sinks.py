@@ -39,25 +39,6 @@ class Sink(Protocol):
         """Close what is open; calling twice is fine."""
 
 
-def release_record(release: Release, clock: Clock) -> dict[str, Any]:
-    """A release as plain data, with the time at which its tick began."""
-    return {
-        "tick": release.tick,
-        "time": clock.start(release.tick),
-        "values": list(release.values),
-        "estimate": list(release.estimate),
-        "standard_error": list(release.standard_error),
-        "low": list(release.low),
-        "high": list(release.high),
-        "level": release.level,
-        "about": release.about,
-        "ages": release.ages if isinstance(release.ages, int) else list(release.ages),
-        "stale": release.stale,
-        "epsilon_s": release.epsilon_s,
-        "model": release.model,
-    } | ({} if release.count is None else {"count": release.count})
-
-
 def encode_line(output: dict[str, Any]) -> bytes:
     """An output as one line of JSON."""
     return encode_json(output) + b"\n"
@@ -172,7 +153,7 @@ class Delivery:
         output = {
             "dataset": self._dataset,
             "query": self._query,
-            **release_record(release, self._clock),
+            **release.to_dict(self._clock.start(release.tick)),
             "unsafe": release.unsafe,
         }
         return self._sink.deliver(output, stop)

@@ -50,7 +50,6 @@ class Status:
     dataset: str
     newest_time: Time | None
     closed: int | None  #: the last tick that is closed
-    open_ticks: int
     published: int  #: releases by this runner
     skipped: int  #: ticks without output
     past: int  #: ticks charged before this runner began; their readings are only used for later releases
