@@ -67,8 +67,59 @@ class Query:
         return outputs
 
 
+class Table(Query):
+    """What the tables of queries share: answers stand for themselves once divided, and equal tables are one."""
+
+    def on(self: Any, values: Floats, names: Sequence[str] = (), *, on_lattice: bool = False) -> Any:
+        """The same table if it was made for these values and names; else that of its query."""
+        rounded = self._is_rounded or not on_lattice
+        if rounded and is_same_table(values, self.table) and (not names or self.names in ((), tuple(names))):
+            return self
+        if self.source is None:
+            raise InputError(f"query {self.name}: it was made for other values or names; give the query itself")
+        return self.source.on(values, names, on_lattice=on_lattice)
+
+    @property
+    def _is_rounded(self) -> bool:
+        """Whether answers are on a lattice."""
+        return True
+
+    @property
+    def costs(self) -> Any:
+        """The table whose differences between snapshots of states bound what a release reveals of them: itself."""
+        return self
+
+    @property
+    def offset(self: Any) -> Floats:
+        """One possible answer (d,), a multiple of `spacing` from all others."""
+        return np.zeros(len(self.outputs))
+
+    def evaluate(self: Any, snapshots: npt.ArrayLike, values: Floats) -> Floats:
+        """Answers (..., d) for snapshots (..., s) of state numbers."""
+        check_table(self.name, values, self.table)
+        states = check_snapshots(snapshots, values)
+        answers = self.lattice_answers(states.reshape(-1, states.shape[-1]))
+        return np.asarray((answers / self.denominator).reshape(*states.shape[:-1], answers.shape[-1]))
+
+    def publish(self: Any, noised: Floats, read: int | None) -> Floats:
+        """What an answer on the lattice stands for, given how many sequences were read."""
+        return np.asarray(noised / self.denominator)
+
+    def noise_factor(self, read: int | None) -> float:
+        """What the noise is multiplied by if only some sequences were read, against all of them."""
+        return 1.0
+
+    def __eq__(self: Any, other: Any) -> bool:
+        if type(other) is not type(self):
+            return False
+        return bool((other.fingerprint, other.name, other.groups) == (self.fingerprint, self.name, self.groups))
+
+    def __hash__(self: Any) -> int:
+        return hash(self.fingerprint)
+
+
 @dataclass(frozen=True, eq=False)
-class FoldTable(Query):
+class FoldTable(Table):
     """A query made of one contribution per sequence, on the values of one chain.
 
     `rows` (s, m, w): the contribution of every sequence in each state, or (1, m, w) if all have the same; `block` (s,):
@@ -106,16 +157,7 @@ class FoldTable(Query):
         object.__setattr__(self, "width", int(self.rows.shape[2]))
         object.__setattr__(self, "is_symmetric", self.blocks == 1 and self.rows.shape[0] == 1)
 
-    def on(self, values: Floats, names: Sequence[str] = (), *, on_lattice: bool = False) -> Any:
-        """The same table, or that of the query for other values."""
-        return _again(self, values, names, on_lattice=on_lattice)
-
     # ---- shape -----------------------------------------------------------------------------------------------------
-
-    @property
-    def costs(self) -> FoldTable:
-        """The table whose differences between snapshots of states bound what a release reveals of them: itself."""
-        return self
 
     @cached_property
     def _in_own_block(self) -> bool:
@@ -250,13 +292,6 @@ class FoldTable(Query):
         blocks = np.unique(self.block[np.asarray(members, dtype=np.intp)])
         return np.asarray((blocks[:, None] * self.width + np.arange(self.width)).ravel())
 
-    def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
-        """Answers (..., d) for snapshots (..., s) of state numbers."""
-        check_table(self.name, values, self.table)
-        states = check_snapshots(snapshots, values)
-        answers = self.lattice_answers(states.reshape(-1, states.shape[-1]))
-        return (answers / self.denominator).reshape(*states.shape[:-1], answers.shape[-1])
-
     @cached_property
     def lattice_answers(self) -> Callable[[npt.NDArray[Any]], Floats]:
         """Answers (T, d) of snapshots (T, s), exact, on the lattice (before the division).
@@ -284,27 +319,9 @@ class FoldTable(Query):
         order = np.argsort(part[:, 0]) if self.fold == "min" else np.argsort(-part[:, 0])
         return np.asarray(part[order[np.argmax(counts[:, order] > 0, axis=1)]])
 
-    def publish(self, noised: Floats, read: int | None) -> Floats:
-        """What an answer on the lattice stands for; `read`, the number of sequences read, does not matter."""
-        return noised / self.denominator
-
-    def noise_factor(self, read: int | None) -> float:
-        """The noise does not depend on how many sequences were read."""
-        return 1.0
-
-    # ---- as a value ------------------------------------------------------------------------------------------------
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, FoldTable) or other.fingerprint != self.fingerprint:
-            return False
-        return (other.name, other.groups) == (self.name, self.groups)
-
-    def __hash__(self) -> int:
-        return hash(self.fingerprint)
-
 
 @dataclass(frozen=True, eq=False)
-class FunctionTable(Query):
+class FunctionTable(Table):
     """A function of the snapshot, as the table of its answers on the values of one chain.
 
     `exact` (m^s, d): the answers of all snapshots; `step`: the lattice to which they are rounded, or None. Rounding
@@ -340,19 +357,14 @@ class FunctionTable(Query):
         rounded = self.exact if step is None else np.round(self.exact / step) * step
         object.__setattr__(self, "answers", freeze(np.asarray(rounded)))
 
-    def on(self, values: Floats, names: Sequence[str] = (), *, on_lattice: bool = False) -> Any:
-        """The same table, or that of the function for other values."""
-        return _again(self, values, names, on_lattice=on_lattice)
+    @property
+    def _is_rounded(self) -> bool:
+        return self.step is not None
 
     @property
     def text(self) -> str:
         """A function has no text that could be read back; its name."""
         return self.name
-
-    @property
-    def costs(self) -> FunctionTable:
-        """The table whose differences between snapshots of states bound what a release reveals of them: itself."""
-        return self
 
     def labels(self, ages: Sequence[int]) -> Indices:
         """Numbers (s,), all different: nothing says that a function treats any two sequences alike."""
@@ -369,11 +381,6 @@ class FunctionTable(Query):
     def spacing(self) -> float:
         """The lattice on which answers lie; nothing is known of a coarser one."""
         return self.unit
-
-    @property
-    def offset(self) -> Floats:
-        """The lattice of a function holds 0."""
-        return np.zeros(len(self.outputs))
 
     @property
     def bounds(self) -> tuple[Floats, Floats]:
@@ -399,24 +406,10 @@ class FunctionTable(Query):
             return self._exact_sensitivity(k, members)
         return self._exact_sensitivity(k) + len(self.outputs) * self.step
 
-    def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> Floats:
-        """Answers (..., d) for snapshots (..., s) of state numbers."""
-        check_table(self.name, values, self.table)
-        states = check_snapshots(snapshots, values)
-        s, m = self.table.shape
-        return np.asarray(self.answers[np.ravel_multi_index(tuple(np.moveaxis(states, -1, 0)), (m,) * s)])
-
     def lattice_answers(self, states: npt.NDArray[Any]) -> Floats:
         """Answers (T, d) of snapshots (T, s), on the lattice."""
-        return self.evaluate(states.astype(np.intp), self.table)
-
-    def publish(self, noised: Floats, read: int | None) -> Floats:
-        """An answer stands for itself."""
-        return noised
-
-    def noise_factor(self, read: int | None) -> float:
-        """The noise does not depend on how many sequences were read."""
-        return 1.0
+        s, m = self.table.shape
+        return np.asarray(self.answers[np.ravel_multi_index(tuple(states.T.astype(np.intp)), (m,) * s)])
 
     @cached_property
     def fingerprint(self) -> str:
@@ -425,27 +418,9 @@ class FunctionTable(Query):
         content = np.append(self.answers.ravel(), sensitivities)
         return hashlib.sha256(np.ascontiguousarray(content + 0.0, dtype="<f8").tobytes()).hexdigest()
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, FunctionTable):
-            return False
-        return (other.fingerprint, other.name, other.step) == (self.fingerprint, self.name, self.step)
-
-    def __hash__(self) -> int:
-        return hash(self.fingerprint)
-
     def __getstate__(self) -> dict[str, Any]:
         """What another process needs: not the function, which may not be importable there."""
         return {**self.__dict__, "source": None}
-
-
-def _again(made: FoldTable | FunctionTable, values: Floats, names: Sequence[str], *, on_lattice: bool) -> Any:
-    """A table as it is if it was made for these values and names; else that of its query."""
-    rounded = not isinstance(made, FunctionTable) or made.step is not None or not on_lattice
-    if rounded and is_same_table(values, made.table) and (not names or made.names in ((), tuple(names))):
-        return made
-    if made.source is None:
-        raise InputError(f"query {made.name}: it was made for other values or names; give the query itself")
-    return made.source.on(values, names, on_lattice=on_lattice)
 
 
 def first_row_if_alike(rows: Floats) -> Floats:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from csdp.check import number
 from csdp.errors import InputError
 from csdp.numbers import Floats, Indices, Ints, common_unit, freeze
-from csdp.query_table import FoldTable, Query, is_same_table
+from csdp.query_table import FoldTable, Query, Table, is_same_table
 
 ReadingsEvidence = Literal["none", "passed", "states"]
 
@@ -185,7 +185,7 @@ def judge_evidence(check: str | None, given: str | None) -> ReadingsEvidence:
 
 
 @dataclass(frozen=True, eq=False)
-class ReadingsTable(Query):
+class ReadingsTable(Table):
     """A query of readings in a declared range, for the sequences of one chain.
 
     `parts` (levels, d): whole numbers that a reading at each level adds; `shares` (s,), or (1,) if all are equal: the
@@ -256,11 +256,6 @@ class ReadingsTable(Query):
         shares = np.rint(self.shares / self.unit).astype(np.int64)
         return float(np.gcd.reduce(shares) * max(1, np.gcd.reduce(self.parts, axis=None))) * self.unit
 
-    @property
-    def offset(self) -> Floats:
-        """All answers lie a multiple of `spacing` from 0."""
-        return np.zeros(len(self.outputs))
-
     @cached_property
     def largest(self) -> float:
         """The largest absolute value of an answer, before the division."""
@@ -303,10 +298,6 @@ class ReadingsTable(Query):
     def noise_factor(self, read: int | None) -> float:
         """What the noise is multiplied by if only some sequences were read, against all of them."""
         return self.sequences / read if self.is_mean and read is not None else 1.0
-
-    def evaluate(self, snapshots: npt.ArrayLike, values: Floats) -> NoReturn:
-        """States do not determine the answer."""
-        self.lattice_answers(np.asarray(snapshots))
 
     def lattice_answers(self, states: npt.NDArray[Any]) -> NoReturn:
         """States do not determine the answer; `level_answers` takes the levels of the readings."""
@@ -364,8 +355,6 @@ class ReadingsTable(Query):
         """Numbers (s,) that agree for sequences with the same age and weight."""
         return self.costs.labels(ages)
 
-    # ---- as a value ------------------------------------------------------------------------------------------------
-
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of all that decides the answers: two tables of one fingerprint are the same."""
@@ -374,14 +363,6 @@ class ReadingsTable(Query):
         seal.update(np.ascontiguousarray(self.parts, dtype="<i8").tobytes())
         seal.update(np.ascontiguousarray(self.shares, dtype="<f8").tobytes())
         return seal.hexdigest()
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ReadingsTable):
-            return False
-        return (other.fingerprint, other.name) == (self.fingerprint, self.name)
-
-    def __hash__(self) -> int:
-        return hash(self.fingerprint)
 
 
 def level_spread(parts: npt.ArrayLike) -> float:
