@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -55,13 +56,17 @@ class Document:
         except (ValueError, RecursionError):
             why = "a number has too many digits, or it is nested too deeply"
             raise InputError(f"{self.path}: not TOML that can be read: {why}") from None
-        self._lines = key_lines(text)
+        self._text = text
 
     def _syntax_message(self, message: str, text: str) -> str:
         words, _, place = message.rpartition(" (at ")
         if place.startswith("line "):
             return f"{self.path}:{place.removeprefix('line ').split(',')[0]}: not TOML: {words}"
         return f"{self.path}:{text.count(chr(10)) + 1}: not TOML: {message}"
+
+    @cached_property
+    def _lines(self) -> dict[Keys, int]:
+        return key_lines(self._text)
 
     def line(self, keys: Keys) -> int:
         """The line of a key, or of the nearest table around it."""
@@ -137,62 +142,30 @@ def key_lines(source: str) -> dict[Keys, int]:
     """The line of every key and table of a valid TOML text.
 
     >>> key_lines("a = 1\\n[clock] # grid\\nstep = 'b = [2'\\n'late ness' = [\\n 1]\\nx.y = 3")
-    {('a',): 1, ('clock',): 2, ('clock', 'step'): 3, ('clock', 'late ness'): 4, ('clock', 'x', 'y'): 6}
+    {('a',): 1, ('clock',): 2, ('clock', 'step'): 3, ('clock', 'late ness'): 4, ('clock', 'x'): 6, \
+('clock', 'x', 'y'): 6}
     """
     lines: dict[Keys, int] = {}
     table: Keys = ()
-    open_text, depth = "", 0
-    for number, line in enumerate(source.splitlines(), start=1):
-        if not open_text and not depth:
-            start = line.strip()
-            if start.startswith("["):
-                table = _split_key(start.lstrip("[").strip(), end="]")
-                lines.setdefault(table, number)
-                continue
-            if start and not start.startswith("#"):
-                lines.setdefault((*table, *_split_key(start, end="=")), number)
-        open_text, depth = _scan_line(line, open_text, depth)
+    statement, first = "", 1
+    for number, line in enumerate(source.split("\n"), start=1):
+        statement += line + "\n"
+        try:
+            content = tomllib.loads(statement)
+        except tomllib.TOMLDecodeError:  # a value that goes on in the next line
+            continue
+        if statement.lstrip().startswith("["):
+            *_, table = _paths(content, ())
+            lines.setdefault(table, first)
+        else:
+            lines |= dict.fromkeys(_paths(content, table), first) | lines
+        statement, first = "", number + 1
     return lines
 
 
-def _split_key(source: str, *, end: str) -> Keys:
-    """The parts of a dotted key, up to the character that ends it."""
-    keys: list[str] = []
-    part, quote = "", ""
-    for character in source:
-        if quote:
-            quote = "" if character == quote else quote
-            part += "" if not quote else character
-        elif character in "\"'":
-            quote = character
-        elif character in f".{end}":
-            keys.append(part)
-            part = ""
-            if character == end:
-                break
-        elif not character.isspace():
-            part += character
-    return tuple(keys)
-
-
-def _scan_line(line: str, open_text: str, depth: int) -> tuple[str, int]:
-    """The delimiter of the text that is open after a line, and the number of open brackets."""
-    i = 0
-    while i < len(line):
-        rest = line[i:]
-        if open_text:
-            if rest.startswith(open_text):
-                i += len(open_text)
-                open_text = ""
-                continue
-            i += 2 if open_text[0] == '"' and rest[0] == "\\" else 1
-            continue
-        quote = next((q for q in ('"""', "'''", '"', "'") if rest.startswith(q)), "")
-        if quote:
-            open_text = quote
-        elif rest[0] == "#":
-            break
-        else:
-            depth += (rest[0] in "[{") - (rest[0] in "]}")
-        i += max(1, len(quote))
-    return (open_text if len(open_text) == 3 else ""), depth
+def _paths(content: dict[str, Any], above: Keys) -> Iterator[Keys]:
+    """Every key of a table and of the tables in it, with what is above it."""
+    for key, value in content.items():
+        yield (*above, key)
+        if isinstance(value, dict):
+            yield from _paths(value, (*above, key))
