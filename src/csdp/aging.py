@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -23,11 +23,10 @@ from csdp.chain.steps import Step
 from csdp.chain.views import View
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import UNIT, Floats, Indices
+from csdp.query_table import Fold
 
 #: Called with a stage, what is done and what there is to do.
 Progress = Callable[[str, int, int], None]
-#: How the contributions of sequences are combined, as `csdp.query_table.Fold`.
-_Fold = Literal["sum", "max", "min"]
 
 #: Ages above this are refused; no chain that forgets needs them.
 MAX_AGE = 1_000_000
@@ -80,7 +79,7 @@ class AgedLaw:
         *,
         ages: Sequence[int],
         oldest: int | None = None,
-        fold: _Fold = "sum",
+        fold: Fold = "sum",
         progress: Progress | None = None,
     ) -> None:
         model.refuse_large()  # before anything of that size is made
@@ -210,7 +209,7 @@ class _Stop:
         return out
 
 
-def _stops(parts: Floats, ages: Sequence[int], oldest: int, fold: _Fold, model: View) -> list[_Stop]:
+def _stops(parts: Floats, ages: Sequence[int], oldest: int, fold: Fold, model: View) -> list[_Stop]:
     s, m = model.sequences, model.states
     combine = {"sum": np.add, "max": np.maximum, "min": np.minimum}[fold]
     neutral = {"sum": 0.0, "max": -np.inf, "min": np.inf}[fold]

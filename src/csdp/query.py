@@ -106,54 +106,19 @@ class _BuiltIn(Query):
         return f"{type(self).__name__}({shown})"
 
     def _table(self, values: Floats, rows: Floats, names: Sequence[str], **options: Any) -> FoldTable:
-        given: dict[str, Any] = {
-            "fold": "sum",
-            "denominator": 1.0,
-            "outputs": (self.name,),
-            "block": np.zeros(values.shape[0], dtype=np.intp),
-        }
-        made = given | options
-        return FoldTable(
-            name=self.name, text=self.text, rows=rows, table=values, source=self, names=tuple(names), **made
-        )
+        made = {"outputs": (self.name,), "rows": rows, "table": values, "names": tuple(names), **options}
+        return FoldTable(name=self.name, text=self.text, source=self, **made)
 
-    def _readings(
-        self,
-        values: Floats,
-        parts: Ints,
-        *,
-        value: tuple[float, float],
-        shares: Sequence[float] = (1.0,),
-        is_mean: bool = False,
-        outputs: tuple[str, ...] | None = None,
-    ) -> ReadingsTable:
-        """A table of readings; `value`: (base, step), what a sum of levels stands for."""
+    def _readings(self, values: Floats, parts: Ints, **options: Any) -> ReadingsTable:
+        """A table of readings, whose levels stand for themselves: low + level * resolution."""
         assert self.of is not None
-        base, step = value
-        return ReadingsTable(
-            name=self.name,
-            text=self.text,
-            of=self.of,
-            parts=parts,
-            shares=np.asarray(shares, dtype=np.float64),
-            base=base,
-            step=step,
-            is_mean=is_mean,
-            table=values,
-            outputs=(self.name,) if outputs is None else outputs,
-            source=self,
-        )
+        made = {"outputs": (self.name,), "base": self.of.low, "step": self.of.resolution, **options}
+        return ReadingsTable(name=self.name, text=self.text, of=self.of, parts=parts, table=values, source=self, **made)
 
     def _levels(self) -> Ints:
         """The numbers 0, 1, ... of the levels."""
         assert self.of is not None
         return np.arange(self.of.steps + 1)
-
-    @property
-    def _level_value(self) -> tuple[float, float]:
-        """A level stands for low + level * resolution."""
-        assert self.of is not None
-        return self.of.low, self.of.resolution
 
 
 @dataclass(frozen=True, repr=False)
@@ -172,7 +137,7 @@ class Sum(_BuiltIn):
     def on(self, values: Floats, names: Sequence[str] = (), *, on_lattice: bool = False) -> QueryTable:
         """The value itself."""
         if self.of is not None:
-            return self._readings(values, self._levels()[:, None], value=self._level_value)
+            return self._readings(values, self._levels()[:, None])
         return self._table(values, values[:, :, None], names)
 
 
@@ -194,7 +159,7 @@ class Mean(_BuiltIn):
     def on(self, values: Floats, names: Sequence[str] = (), *, on_lattice: bool = False) -> QueryTable:
         """The value itself, divided by the number of sequences."""
         if self.of is not None:
-            return self._readings(values, self._levels()[:, None], value=self._level_value, is_mean=True)
+            return self._readings(values, self._levels()[:, None], is_mean=True)
         return self._table(values, values[:, :, None], names, denominator=float(values.shape[0]))
 
 
@@ -242,7 +207,7 @@ class Count(_BuiltIn):
             last = self.of.steps + 1 if self.below is None else self.of.level_from(self.below)
             levels = self._levels()
             counted = ((levels >= first) & (levels < last)).astype(np.int64)
-            return self._readings(values, counted[:, None], value=(0.0, 1.0))
+            return self._readings(values, counted[:, None], base=0.0, step=1.0)
         m = values.shape[1]
         if self.state is None or not 0 <= self.state < m:
             raise InputError(f"count: unknown state {self.state}; states are 0..{m - 1}")
@@ -292,7 +257,7 @@ class Histogram(_BuiltIn):
         parts = np.eye(len(firsts) + 1, dtype=np.int64)[place]
         middle = [f"{a:g} to {b:g}" for a, b in itertools.pairwise(self.edges)]
         outputs = (f"below {self.edges[0]:g}", *middle, f"from {self.edges[-1]:g}")
-        return self._readings(values, parts, value=(0.0, 1.0), outputs=outputs)
+        return self._readings(values, parts, base=0.0, step=1.0, outputs=outputs)
 
 
 @dataclass(frozen=True, repr=False)
@@ -353,12 +318,20 @@ class Linear(_BuiltIn):
         if len(self.weights) != sequences:
             raise InputError(f"linear: {len(self.weights)} weights given for {sequences} sequences; give one each")
         if self.of is not None:
-            return self._readings(values, self._levels()[:, None], value=self._level_value, shares=self.weights)
+            return self._readings(values, self._levels()[:, None], shares=np.asarray(self.weights))
         return self._table(values, (np.asarray(self.weights)[:, None] * values)[:, :, None], names)
 
 
+class _Extreme(_BuiltIn):
+    """The largest or the smallest value, as the name says."""
+
+    def on(self, values: Floats, names: Sequence[str] = (), *, on_lattice: bool = False) -> QueryTable:
+        """The value itself; the largest or the smallest counts."""
+        return self._table(values, values[:, :, None], names, fold=self._plain)
+
+
 @dataclass(frozen=True, repr=False)
-class Max(_BuiltIn):
+class Max(_Extreme):
     """Largest value; s_k = largest - smallest value, whatever k.
 
     >>> Max().evaluate([0, 1], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -367,13 +340,9 @@ class Max(_BuiltIn):
 
     _plain: ClassVar[str] = "max"
 
-    def on(self, values: Floats, names: Sequence[str] = (), *, on_lattice: bool = False) -> QueryTable:
-        """The value itself; the largest counts."""
-        return self._table(values, values[:, :, None], names, fold="max")
-
 
 @dataclass(frozen=True, repr=False)
-class Min(_BuiltIn):
+class Min(_Extreme):
     """Smallest value; s_k = largest - smallest value, whatever k.
 
     >>> Min().evaluate([0, 1], np.array([[0.0, 1.0]] * 2)).tolist()
@@ -381,10 +350,6 @@ class Min(_BuiltIn):
     """
 
     _plain: ClassVar[str] = "min"
-
-    def on(self, values: Floats, names: Sequence[str] = (), *, on_lattice: bool = False) -> QueryTable:
-        """The value itself; the smallest counts."""
-        return self._table(values, values[:, :, None], names, fold="min")
 
 
 @dataclass(frozen=True, eq=False)
@@ -453,7 +418,6 @@ class Custom(Query):
             text=self.text,
             fold=self.fold,
             rows=self.contributions,
-            block=np.zeros(values.shape[0], dtype=np.intp),
             denominator=self.divisor,
             table=values,
             outputs=self._outputs(self.contributions.shape[2]),
@@ -563,10 +527,8 @@ class PerGroup(Query):
         return FoldTable(
             name=self.name,
             text=self.text,
-            fold="sum",
             rows=inner.rows,
             block=labels,
-            denominator=1.0,
             table=values,
             outputs=tuple(f"group {g + 1}: {name}" for g in range(len(self.groups)) for name in inner.outputs),
             groups=self.groups,
@@ -654,25 +616,20 @@ def with_readings(text: str, of: ReadingRange) -> Query:
     """
     head, _, tail = text.strip().lower().partition(":")
     try:
-        if head == "mean" and not tail:
-            return Mean(of=of)
-        if head == "sum" and not tail:
-            return Sum(of=of)
+        if head in {"mean", "sum"} and not tail:
+            return Mean(of=of) if head == "mean" else Sum(of=of)
         if head == "linear":
             return Linear([float(w) for w in tail.split(",")], of=of)
         if head == "histogram":
             return Histogram(edges=tuple(float(edge) for edge in tail.split(",")), of=of)
         if head == "count" and ".." in tail:
-            first, _, last = tail.partition("..")
-            return Count(at_least=_bound(first), below=_bound(last), of=of)
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
+            first, last = (float(end) if end.strip() else None for end in tail.split("..", 1))
+            return Count(at_least=first, below=last, of=of)
+    except InputError:
+        raise
+    except ValueError:
+        pass
     raise InputError(
         f"query: {text!r} of readings given; use mean, sum, linear:W1,W2,..., count:FROM..BELOW (either may be left "
         "out) or histogram:EDGE1,EDGE2,..."
     )
-
-
-def _bound(text: str) -> float | None:
-    return float(text) if text.strip() else None

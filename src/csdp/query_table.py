@@ -123,18 +123,18 @@ class FoldTable(Table):
     """A query made of one contribution per sequence, on the values of one chain.
 
     `rows` (s, m, w): the contribution of every sequence in each state, or (1, m, w) if all have the same; `block` (s,):
-    the block of w outputs that a sequence moves, 0 for all if there is one. Folded contributions are divided by
+    the block of w outputs that a sequence moves, 0 for all if none is given. Folded contributions are divided by
     `denominator`.
     """
 
     name: str
     text: str
-    fold: Fold
     rows: Floats = field(repr=False)
-    block: Indices = field(repr=False)
-    denominator: float
     table: Floats = field(repr=False)
     outputs: tuple[str, ...] = field(repr=False)
+    block: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.intp), repr=False)
+    fold: Fold = "sum"
+    denominator: float = 1.0
     groups: Groups | None = None  #: the groups of sequences, if there is one answer per group
     source: Query | None = field(default=None, repr=False)  #: the query that the table is made of
     names: tuple[str, ...] = field(default=(), repr=False)  #: the sequences that `outputs` may be named after
@@ -151,7 +151,8 @@ class FoldTable(Table):
     def __post_init__(self) -> None:
         rows = first_row_if_alike(self.rows)
         object.__setattr__(self, "rows", freeze(np.array(rows, dtype=np.float64) + 0.0))  # without -0.0
-        freeze(self.block)
+        block = self.block if self.block.size else np.zeros(self.table.shape[0], dtype=np.intp)
+        object.__setattr__(self, "block", freeze(block))
         object.__setattr__(self, "unit", common_unit(self.rows))
         object.__setattr__(self, "blocks", int(self.block.max()) + 1)
         object.__setattr__(self, "width", int(self.rows.shape[2]))

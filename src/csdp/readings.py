@@ -97,11 +97,6 @@ class ReadingRange:
         return round((self.high - self.low) / self.resolution)
 
     @property
-    def width(self) -> float:
-        """The range that a clipped reading can cover."""
-        return self.steps * self.resolution
-
-    @property
     def text(self) -> str:
         """As `parse` reads it, with all digits."""
         return f"{_number(self.low)}..{_number(self.high)} by {_number(self.resolution)}"
@@ -143,14 +138,6 @@ class ReadingRange:
         """
         place = (bound - self.low) / self.resolution
         return round(place) if abs(place - round(place)) < 1e-9 * max(1.0, abs(place)) else math.ceil(place)
-
-    def values(self, levels: Ints | npt.NDArray[np.int32]) -> Floats:
-        """The readings that levels stand for; NaN if missing.
-
-        >>> ReadingRange(0, 1, 0.25).values(np.array([1, -1])).tolist()
-        [0.25, nan]
-        """
-        return np.where(levels >= 0, self.low + levels * self.resolution, np.nan)
 
 
 def refuse_memory(text: str) -> None:
@@ -196,13 +183,13 @@ class ReadingsTable(Table):
     text: str
     of: ReadingRange
     parts: Ints = field(repr=False)
-    shares: Floats = field(repr=False)
     base: float
     step: float
-    is_mean: bool
     table: Floats = field(repr=False)
     outputs: tuple[str, ...] = field(repr=False)
     source: Query = field(repr=False)  #: the query that the table is made of
+    shares: Floats = field(default_factory=lambda: np.ones(1), repr=False)
+    is_mean: bool = False
     evidence: ReadingsEvidence = "none"  #: what is known of the assumptions on readings; no part of what is computed
 
     of_states: ClassVar[bool] = False
@@ -324,10 +311,8 @@ class ReadingsTable(Table):
         return FoldTable(
             name=self.name,
             text=self.text,
-            fold="sum",
             rows=np.abs(self.shares)[:, None, None] * (0.5 * level_spread(self.parts)) * np.eye(m),
             block=np.arange(self.sequences),
-            denominator=1.0,
             table=self.table,
             outputs=(),
             assumption=self.assumption,
@@ -343,9 +328,7 @@ class ReadingsTable(Table):
         return FoldTable(
             name=self.name,
             text=self.text,
-            fold="sum",
             rows=self.shares[:, None, None] * per_level[self.of.levels(self.table)],
-            block=np.zeros(self.sequences, dtype=np.intp),
             denominator=float(self.sequences if self.is_mean else 1),
             table=self.table,
             outputs=self.outputs,

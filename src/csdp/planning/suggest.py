@@ -101,18 +101,6 @@ class CertifiedPlan:
         return (not self.plan.verdict.reliable, *replace(seen, age=self.plan.max_age).order)
 
 
-class TimeLimit:
-    """The time that a search may take."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._start = seconds, time.monotonic()
-
-    @property
-    def used(self) -> float:
-        """The share of the time that is used up."""
-        return (time.monotonic() - self._start) / self._seconds
-
-
 class PlanSearch:
     """A search over layouts, kinds of chain, queries, ages and noise, within a budget.
 
@@ -153,7 +141,8 @@ class PlanSearch:
         self.certified: list[CertifiedPlan] = []
         self.tried = 0
         self.interrupted = False
-        self._time = TimeLimit(seconds)
+        self._seconds = seconds
+        self._start = time.monotonic()
 
     def run(self) -> None:
         """Screen and certify until the time is up; what was found stays if it is interrupted."""
@@ -161,7 +150,7 @@ class PlanSearch:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CsdpWarning)  # said once, by whoever started this
                 for layout in self._layouts():
-                    if self.tried and self._time.used > SCREENING:
+                    if self.tried and self._used > SCREENING:
                         break
                     self._screen(layout)
                     if not self.certified:  # a first plan, before anything else is tried
@@ -174,6 +163,11 @@ class PlanSearch:
             if not self.certified:
                 raise
         self.certified.sort(key=lambda plan: plan.order)
+
+    @property
+    def _used(self) -> float:
+        """The share of the time that is used up."""
+        return (time.monotonic() - self._start) / self._seconds
 
     def _layouts(self) -> Iterator[Layout]:
         """How readings might become states, the most promising first."""
@@ -198,19 +192,19 @@ class PlanSearch:
     def _screen(self, layout: Layout, *, strict: bool = True) -> None:
         fitted = FittedLayout(self.readings, layout, strict=strict, take_past=self.take_past)
         where = f"{layout.states} states, step {fitted.readings.step}"
-        self.report(f"comparing chains: {where}", self._time.used)
+        self.report(f"comparing chains: {where}", self._used)
         self.tried += 1
         if not fitted.kinds:
             return
-        self.report(f"fitting: {where}", self._time.used)
+        self.report(f"fitting: {where}", self._used)
         words = f"{where}, {fitted.kind.words}"
         queries = self.queries(layout.states)
         levels: dict[int, float] = {}
         for about in self.abouts:
             for text, query in queries:
-                if self.certified and self._time.used > SCREENING:
+                if self.certified and self._used > SCREENING:
                     return
-                self.report(f"screening: {text} about {about}, {words}", self._time.used)
+                self.report(f"screening: {text} about {about}, {words}", self._used)
                 try:
                     candidate = self.screen_now(fitted, text, query, levels) if about == "now" else None
                     candidate = self._screen_then(fitted, text, query) if about == "then" else candidate
@@ -234,7 +228,7 @@ class PlanSearch:
         last = -1
         for age in AGES:
             if age not in levels:
-                if self._time.used > 1 and best is not None:
+                if self._used > 1 and best is not None:
                     break
                 levels[age] = self._screened_level(fitted, query, age, budget or self.budget, levels.get(last))
             last = age
@@ -304,10 +298,10 @@ class PlanSearch:
         kinds: set[tuple[str, str]] = set()
         first = [one for one in waiting if (one.text, one.about) not in kinds and not kinds.add((one.text, one.about))]  # type: ignore[func-returns-value]
         for one in [*first, *(other for other in waiting if other not in first)][:count]:
-            if self.certified and self._time.used > 1:
+            if self.certified and self._used > 1:
                 return
             self.screened.remove(one)
-            self.report(f"certifying: {one.text} about {one.about}, age {one.age}", self._time.used)
+            self.report(f"certifying: {one.text} about {one.about}, age {one.age}", self._used)
             certified = self._certify_one(one, one.fitted.chain, one.fitted.ensemble(one.fitted.kind))
             if (certified is None or not certified.error.useful) and one.fitted.ensemble(one.fitted.kind):
                 certified = self._certify_one(
