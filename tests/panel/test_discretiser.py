@@ -282,7 +282,7 @@ def test_files_that_are_no_discretiser_at_all(tmp_path: Path) -> None:
     [
         ({"states": 1}, "2 to 256"),
         ({"states": 2.0}, "2 to 256"),
-        ({"strategy": "kmeans"}, "quantile, uniform, edges, categories"),
+        ({"strategy": "kmeans"}, "'quantile', 'uniform', 'edges', 'categories'"),
         ({"strategy": "edges"}, "needs them"),
         ({"strategy": "uniform", "edges": [1, 2]}, "leave one out"),
         ({"edges": [1], "categories": ["a", "b"]}, "one of the two"),
@@ -292,7 +292,7 @@ def test_files_that_are_no_discretiser_at_all(tmp_path: Path) -> None:
         ({"edges": [[1, 2]] * 2}, "each of 3 sequences"),
         ({"edges": [1, 2], "bounds": (1.5, 3)}, "inside the bounds"),
         ({"bounds": (1, 1)}, "below high"),
-        ({"bounds": "wide"}, "low, high"),
+        ({"bounds": "wide"}, "one row of numbers"),
         ({"bounds": [(0, 1)] * 2}, "each of 3 sequences"),
         ({"categories": ["a"]}, "at least two"),
         ({"categories": "ab"}, "list of labels"),

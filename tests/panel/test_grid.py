@@ -105,8 +105,8 @@ def test_resampling_against_a_plain_loop(rows: list, duplicates: str, resample: 
 def test_choices_are_named_when_wrong() -> None:
     table = {"time": [0, 1], "a": [1, 2]}
     for settings_, message in (
-        ({"duplicates": "median"}, "'refuse', 'first', 'last' or 'mean'"),
-        ({"resample": "median"}, "None, 'first', 'last' or 'mean'"),
+        ({"duplicates": "median"}, "one of 'refuse', 'first', 'last', 'mean' is allowed"),
+        ({"resample": "median"}, "one of 'first', 'last', 'mean' is allowed"),
         ({"names": []}, "at least one"),
         ({"colour": "red"}, "colour: not a setting of readings; there are file, table"),
         ({"names": ["a", "a"]}, "distinct"),

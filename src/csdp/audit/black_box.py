@@ -11,11 +11,12 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from csdp import check
 from csdp.aging import Progress
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import Witness, as_text
@@ -129,12 +130,11 @@ def audit(
     """
     from csdp.plan import Plan
 
-    _check_whole(releases, "releases", 1, MAX_RELEASES)
-    _check_whole(samples, "samples", 200, 10**9)
+    releases = check.whole("releases", releases, least=1, most=MAX_RELEASES)
+    samples = check.whole("samples", samples, least=200, most=10**9)
     if not (isinstance(confidence, float) and 0.5 <= confidence < 1):
         raise InputError(f"confidence: {confidence!r} given; a number from 0.5 to below 1, such as 0.999")
-    if reads not in {"aged", "history"}:
-        raise InputError(f"reads: {reads!r} given; 'aged' or 'history'")
+    reads = check.choice("reads", reads, get_args(Reads))
     if isinstance(mechanism, Plan):
         if plan is not None:
             raise InputError(
@@ -155,20 +155,25 @@ def audit(
     halves = _run(mechanism, inputs, presents, samples, np.random.default_rng(seed), progress)
     alarm = 1.0 - confidence
     event = _learn_event(*halves[0], alarm)
-    record = Audit(
-        lower=0.0,
+    sides = halves[1] if event.forward else halves[1][::-1]  # the likelier present first
+    hits = int(event.hits(sides[0]).sum()), int(event.hits(sides[1]).sum())
+    bound = float(lower_bound(hits[0], len(sides[0]), hits[1], len(sides[1]), alarm=alarm))
+    witness = presents.witness()
+    if not event.forward:
+        witness = replace(witness, present=witness.alternative, alternative=witness.present)
+    return Audit(
+        lower=max(0.0, bound),  # a leakage is never negative
         claim=claimed,
         claim_words=claim_words,
         confidence=confidence,
         releases=releases,
-        pair=presents.witness(),
+        pair=witness,
         event=str(event),
         chosen=samples // 2,
         reported=samples - samples // 2,
-        hits=(0, 0),
+        hits=hits,
         seed=seed,
     )
-    return _add_bound(event, halves[1], alarm, record)
 
 
 def plan_mechanism(plan: Plan) -> Callable[[States, np.random.Generator], Floats]:
@@ -210,11 +215,6 @@ def _claimed(plan: Plan, claim: float | None, releases: int) -> tuple[float, str
 
     after = Accountant(plan).after(releases)
     return after.epsilon, f"{after.bound} leakage of {releases} releases as declared"
-
-
-def _check_whole(value: int, name: str, least: int, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InputError(f"{name}: {value!r} given; a whole number from {least:,} to {most:,}")
 
 
 # ---- the two presents ------------------------------------------------------------------------------------------------
@@ -333,11 +333,6 @@ class PastSampler:
             component.draw(np.asarray(present), out, random)
         return out
 
-    def check(self, present: Sequence[int]) -> None:
-        """Raise InputError for a present that cannot occur."""
-        for component in self._components:
-            component.number(np.asarray(present))
-
 
 class _ComponentSampler:
     """Backward kernels between the slices of one component."""
@@ -437,8 +432,6 @@ def _run(
 ) -> list[tuple[Floats, Floats]]:
     """Outputs (n, releases, d) under both presents, in two halves."""
     pasts = PastSampler(pair.model, inputs.depths)
-    for present in (pair.present, pair.alternative):
-        pasts.check(present)
     halves = []
     for half, count in enumerate((samples // 2, samples - samples // 2)):
         outputs = []
@@ -609,19 +602,6 @@ def lower_bound(inside: Any, of: Any, against: Any, of_against: Any, *, alarm: f
         low = np.where(k1 > 0, beta.ppf(alarm / 2, np.maximum(k1, 1), n1 - k1 + 1), 0.0)
         high = np.where(k0 < n0, beta.isf(alarm / 2, k0 + 1, np.maximum(n0 - k0, 1)), 1.0)
         return np.asarray(np.log(low) - np.log(high))
-
-
-def _add_bound(event: Event, half: tuple[Floats, Floats], alarm: float, record: Audit) -> Audit:
-    """Fill in the bound from the half that the choice did not use."""
-    inside, against = (event.hits(outputs) for outputs in half)
-    pair = record.pair
-    if not event.forward:
-        inside, against = against, inside
-        pair = replace(pair, present=pair.alternative, alternative=pair.present)
-    hits = int(inside.sum()), int(against.sum())
-    bound = float(lower_bound(hits[0], inside.size, hits[1], against.size, alarm=alarm))
-    # A leakage is never negative, so 0 is always a lower bound.
-    return replace(record, lower=max(0.0, bound), pair=pair, hits=hits)
 
 
 def _percent(confidence: float) -> str:

@@ -11,15 +11,9 @@ import typer
 
 from csdp.chain.files import save_model
 from csdp.cli import options
-from csdp.cli.terminal import (
-    console,
-    print_json,
-    print_lines,
-    print_warnings,
-    progress_bar,
-)
+from csdp.cli.terminal import console, print_json, print_lines, print_warnings, progress_bar
 from csdp.errors import CsdpWarning, InputError
-from csdp.fitting.fit import EnvironmentName, Method
+from csdp.fitting.fit import EnvironmentName
 from csdp.fitting.fit import fit as fit_chain
 from csdp.panel import Discretiser, InputSpec, Panel, Readings, read_readings
 
@@ -50,9 +44,6 @@ def fit(
         ),
     ] = None,
     discretiser: options.DiscretiserFile = None,
-    method: Annotated[
-        Method, typer.Option(help="Method that estimates the chain; em maximises the likelihood.")
-    ] = "em",
     neighbours: Annotated[
         int | None,
         typer.Option(
@@ -133,7 +124,6 @@ def fit(
         with progress_bar() as progress:
             chain = fit_chain(
                 panel,
-                method=method,
                 neighbours=neighbours,
                 ensemble=ensemble,
                 public=public,

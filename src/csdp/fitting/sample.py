@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp import check
 from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.chain.model import Direction
 from csdp.errors import InputError
 from csdp.numbers import Floats, Indices, fill_masked
 from csdp.panel import Panel
 from csdp.panel import Readings as PanelReadings
-from csdp.panel.panel import check_distinct, match_names, number_names
+from csdp.panel.panel import match_names, number_names
 
 #: Called with what is done, how far, and out of how much.
 Progress = Callable[[str, int, int], None]
@@ -213,7 +214,7 @@ def _read_frame(data: Any) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
     if not columns:
         raise InputError("data: a dataframe without columns given")
     names = tuple(str(name) for name in frame.columns)
-    check_distinct(names, "data: columns")
+    check.distinct("data: columns", names)
     return np.stack(columns, axis=1), names
 
 

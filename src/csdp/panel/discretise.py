@@ -6,7 +6,6 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,9 +13,19 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from csdp import check
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.numbers import Floats, Ints, freeze, on_lattice, parse_json
-from csdp.panel.panel import Panel, Readings, Source, default_names, match_names, read_labels, value_rows
+from csdp.panel.panel import (
+    Panel,
+    Readings,
+    Source,
+    default_names,
+    match_names,
+    place_states,
+    read_labels,
+    value_rows,
+)
 
 Strategy = Literal["quantile", "uniform", "edges", "categories"]
 
@@ -242,12 +251,7 @@ class Discretiser:
         """
         named = read_labels(snapshot)
         if named is not None:
-            unknown = [name for name in named if name not in self._place]
-            if unknown:
-                raise InputError(f"snapshot: unknown sequence {unknown[0]!r}; there are {', '.join(self.names[:8])}")
-            row = np.full(len(self.names), np.nan)
-            for name, reading in named.items():
-                row[self._place[name]] = self._number(reading)
+            row = np.array([self._number(reading) for reading in place_states(named, self.names, missing=np.nan)])
         else:
             try:
                 row = np.ma.filled(np.ma.asarray(snapshot).astype(np.float64), np.nan)
@@ -274,10 +278,6 @@ class Discretiser:
             values=self.values[place],
             bounds=None if self.bounds is None else self.bounds[place],
         )
-
-    @cached_property
-    def _place(self) -> dict[str, int]:
-        return {name: i for i, name in enumerate(self.names)}
 
     def _number(self, reading: Any) -> float:
         if reading is None:
@@ -390,13 +390,12 @@ def choose_strategy(strategy: str | None, edges: Any, categories: Any) -> Strate
     implied: Strategy = "edges" if edges is not None else "categories" if categories is not None else "quantile"
     if strategy is None:
         return implied
-    if strategy not in get_args(Strategy):
-        raise InputError(f"strategy: {strategy!r} given; {', '.join(get_args(Strategy))}")
-    if strategy == "edges" and edges is None:
+    chosen: Strategy = check.choice("strategy", strategy, get_args(Strategy))
+    if chosen == "edges" and edges is None:
         raise InputError("edges: strategy 'edges' needs them")
-    if implied not in {"quantile", strategy}:
-        raise InputError(f"strategy: {strategy!r} given together with {implied}; leave one out")
-    return strategy  # type: ignore[return-value]  # one of them, as checked
+    if implied not in {"quantile", chosen}:
+        raise InputError(f"strategy: {chosen!r} given together with {implied}; leave one out")
+    return chosen
 
 
 def _rank(readings: Readings, ends: Floats | None) -> tuple[Floats, Ints, Floats, Floats]:
@@ -433,15 +432,9 @@ def check_state_count(states: Any) -> int:
 
 def edge_rows(edges: Any, sequences: int, ends: Floats | None) -> Floats:
     """Edges (m-1,) or (s, m-1) as one rising row per sequence, inside the bounds."""
-    try:
-        table = np.array(edges, dtype=np.float64)
-    except (TypeError, ValueError):
-        table = np.empty(0)
-    if table.ndim not in {1, 2} or not table.size or (table.ndim == 2 and table.shape[0] != sequences):
-        raise InputError(f"edges: one row of numbers expected, or one for each of {sequences} sequences")
-    if not np.isfinite(table).all() or (np.diff(table, axis=-1) <= 0).any():
-        raise InputError("edges: they must be finite and rise from state to state")
-    rows = np.broadcast_to(table, (sequences, table.shape[-1])).copy()
+    rows = value_rows(edges, sequences, "edges")
+    if (np.diff(rows, axis=1) <= 0).any():
+        raise InputError("edges: they must rise from state to state")
     if ends is not None and ((rows[:, 0] <= ends[:, 0]).any() or (rows[:, -1] >= ends[:, 1]).any()):
         raise InputError("edges: they must lie inside the bounds")
     return rows
@@ -449,16 +442,10 @@ def edge_rows(edges: Any, sequences: int, ends: Floats | None) -> Floats:
 
 def bound_rows(bounds: Any, sequences: int) -> Floats:
     """Bounds (low, high), or a row for each sequence, as (s, 2)."""
-    try:
-        table = np.array(bounds, dtype=np.float64)
-    except (TypeError, ValueError):
-        table = np.empty(0)
-    if table.shape not in {(2,), (sequences, 2)}:
-        raise InputError(f"bounds: (low, high) expected, or one such row for each of {sequences} sequences")
-    table = np.broadcast_to(table, (sequences, 2)).copy()
-    if not np.isfinite(table).all() or (table[:, 0] >= table[:, 1]).any():
-        raise InputError("bounds: low must be below high, and both finite")
-    return table
+    rows = value_rows(bounds, sequences, "bounds")
+    if rows.shape[1] != 2 or (rows[:, 0] >= rows[:, 1]).any():
+        raise InputError("bounds: (low, high) expected, or a row for each sequence; low must be below high")
+    return rows
 
 
 def quantile_edges(ranked: Floats, counts: Ints, states: int) -> Floats:

@@ -23,6 +23,7 @@ from csdp.panel.times import (
     format_step,
     has_offsets,
     looks_like_times,
+    text_of,
 )
 
 #: Distinct words up to which cells are taken as categories.
@@ -136,12 +137,8 @@ def _with_categories(
 
 
 def _find_formats(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> InputSpec:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = table.columns[roles.time]
-    if spec.time_format is None and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        words = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    words = text_of(table.columns[roles.time]) if spec.time_format is None else None
+    if words is not None:
         spec = spec.override(time_format=find_time_format(table.label, roles.time, words))
     if spec.decimal is None and spec.categories is None:
         mark = find_decimal(table, spec, roles)

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from csdp import check
 from csdp.errors import InputError
 from csdp.numbers import Floats, Indices, Ints, fill_masked
 
@@ -247,7 +248,7 @@ class Readings:
 def _check_grid(what: str, names: tuple[str, ...], ticks: Ints, cells: npt.NDArray[Any]) -> None:
     if cells.ndim != 2 or cells.shape != (ticks.size, len(names)):
         raise InputError(f"{what} of shape {cells.shape} given for {ticks.size} ticks, {len(names)} names")
-    check_distinct(names, f"{what.partition(':')[0]}: names")
+    check.distinct(f"{what.partition(':')[0]}: names", names)
     if ticks.size and (np.diff(ticks) != 1).any():
         raise InputError(f"{what.partition(':')[0]}: ticks must be consecutive; mark missing readings as missing")
 
@@ -259,7 +260,7 @@ def default_names(names: Sequence[str] | None, sequences: int) -> tuple[str, ...
     labels = tuple(str(name) for name in names)
     if len(labels) != sequences:
         raise InputError(f"names: {len(labels)} given for {sequences} sequences; give one each")
-    check_distinct(labels, "names")
+    check.distinct("names", labels)
     return labels
 
 
@@ -269,18 +270,16 @@ def _refuse_frame(data: object, what: str, reader: str) -> None:
         raise InputError(f"{what}: {type(data).__name__} given, whose columns have names; read it with {reader}")
 
 
-def value_rows(values: npt.ArrayLike, sequences: int) -> Floats:
-    """Values (m,) or (s, m) as one row per sequence."""
+def value_rows(values: npt.ArrayLike, sequences: int, what: str = "values") -> Floats:
+    """Values (m,) or (s, m) as one row per sequence; `what` they are called in a message."""
     try:
         table = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError("values: numbers expected, one per state, or one row per sequence") from None
+        table = np.empty(0)
     if table.ndim not in {1, 2} or not table.size or (table.ndim == 2 and table.shape[0] != sequences):
-        raise InputError(
-            f"values: shape {table.shape} given; one value per state, or one row for each of {sequences} sequences"
-        )
+        raise InputError(f"{what}: one row of numbers expected, or one for each of {sequences} sequences")
     if not np.isfinite(table).all():
-        raise InputError("values: NaN or infinite entries are not allowed")
+        raise InputError(f"{what}: NaN or infinite entries are not allowed")
     return np.broadcast_to(table, (sequences, table.shape[-1])).copy()
 
 
@@ -324,15 +323,6 @@ def number_names(sequences: int) -> tuple[str, ...]:
     return tuple(f"x{i + 1}" for i in range(sequences))
 
 
-def check_distinct(names: Sequence[str], what: str) -> None:
-    """Refuse names that appear twice."""
-    if len(set(names)) == len(names):
-        return
-    seen: set[str] = set()
-    twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-    raise InputError(f"{what}: {twice!r} appears twice; names must be distinct")
-
-
 def match_names(
     given: Sequence[str], expected: Sequence[str], *, what: str, hint: str, rename: bool = False
 ) -> Indices | None:
@@ -352,7 +342,7 @@ def match_names(
     csdp.errors.InputError: panel: sequences hall, x1 given; the chain has x1, x2. read it with names=
     """
     mine, theirs = (tuple(name.strip() for name in names) for names in (given, expected))
-    check_distinct(mine, what)
+    check.distinct(what, mine)
     if mine == theirs:
         return None
     if len(mine) == len(theirs):
@@ -396,7 +386,7 @@ def read_labels(snapshot: Any) -> Mapping[str, Any] | None:
     labels = list(index)
     if not all(isinstance(label, str) for label in labels):
         return None
-    check_distinct(labels, "snapshot")
+    check.distinct("snapshot", labels)
     return dict(zip(labels, list(snapshot), strict=True))
 
 

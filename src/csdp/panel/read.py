@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from csdp import check
 from csdp.errors import InputError
 from csdp.numbers import Floats, Ints
 from csdp.panel.files import NUMBER, ColumnTable, list_columns, read_table
 from csdp.panel.input import InputSpec
-from csdp.panel.panel import Panel, Readings, check_distinct, to_states, value_rows
-from csdp.panel.times import RawReadings, looks_like_times, read_times, to_grid
+from csdp.panel.panel import Panel, Readings, to_states, value_rows
+from csdp.panel.times import RawReadings, looks_like_times, read_times, text_of, to_grid
 
 if TYPE_CHECKING:
     import pyarrow
@@ -77,7 +78,7 @@ def read_input(source: Any, spec: InputSpec) -> Readings:
     if isinstance(source, np.ndarray):
         return _from_array(source, spec)
     if spec.names is not None:
-        check_distinct(spec.names, "names")
+        check.distinct("names", spec.names)
         if not spec.names:
             raise InputError("names: none given; name at least one sequence")
     table = read_table(source, spec)
@@ -296,11 +297,10 @@ def holds_words(column: pyarrow.ChunkedArray) -> bool:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    words = text_of(column.slice(0, _CELLS))
+    if words is None:
         return False
-    words = pc.utf8_trim_whitespace(column.slice(0, _CELLS).cast(pa.string())).drop_null()
+    words = words.drop_null()
     plain = pc.or_(pc.match_substring_regex(words, _NUMBERS), pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY)))
     return not pc.all(plain).as_py() if len(words) else False
 
@@ -321,10 +321,9 @@ def find_decimal(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> st
     wanted = {roles.value} if roles.value is not None else {name.strip() for name in spec.names or table.columns}
     unclear = ""
     for name, column in table.columns.items():
-        text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-        if not text or name not in wanted or name == roles.time:
+        words = text_of(column.slice(0, _CELLS)) if name in wanted and name != roles.time else None
+        if words is None:
             continue
-        words = pc.utf8_trim_whitespace(column.slice(0, _CELLS).cast(pa.string()))
         words = words.filter(pc.invert(pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY))))
         commas = pc.match_substring_regex(words, _COMMA)
         if not pc.any(commas).as_py() or not pc.all(pc.match_substring_regex(words, _COMMA_OR_WHOLE)).as_py():
@@ -358,11 +357,10 @@ def read_numbers(
 
     if kinds.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    text = kinds.is_string(column.type) or kinds.is_large_string(column.type)
     if categories is not None:
         return _read_categories(label, name, column.cast(pa.string()), categories)
-    if text:
-        words = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    words = text_of(column)
+    if words is not None:
         empty = pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY))
         words = pc.if_else(empty, pa.scalar(None, pa.string()), words)
         if decimal == ",":  # a point beside it would stand between thousands, or be another file's decimal mark

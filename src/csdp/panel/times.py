@@ -8,12 +8,13 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import numpy.typing as npt
 
+from csdp import check
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import Floats, Ints
 from csdp.panel.panel import Readings
@@ -134,9 +135,10 @@ def read_times(
         column = column.cast(column.type.value_type)
     if column.null_count:
         raise wrong
-    if kinds.is_string(column.type) or kinds.is_large_string(column.type):
+    text = text_of(column)
+    if text is not None:
         wrong = InputError(f"{wrong}; if they are all written in another way, give time_format='%d.%m.%Y %H:%M'")
-        column = _parse_times(label, name, column.cast(pa.string()), wrong, time_format)
+        column = _parse_times(label, name, text, wrong, time_format)
     if kinds.is_date(column.type):
         column = column.cast(pa.timestamp("s"))
     if kinds.is_timestamp(column.type):
@@ -171,13 +173,12 @@ def _whole_number_times(
 
 
 def _parse_times(
-    label: str, name: str, column: pyarrow.ChunkedArray, wrong: InputError, time_format: str | None
+    label: str, name: str, text: pyarrow.ChunkedArray, wrong: InputError, time_format: str | None
 ) -> pyarrow.ChunkedArray:
     """Text as whole numbers or timestamps; in UTC if it carries an offset."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    text = pc.utf8_trim_whitespace(column)
     time_format = time_format or find_time_format(label, name, text)
     if time_format is not None:
         try:
@@ -203,6 +204,18 @@ def _parse_times(
         raise wrong from None
 
 
+def text_of(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray | None:
+    """The cells of a column of text, without spaces around them; None for any other column."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return None
+    return pc.utf8_trim_whitespace(column.cast(pa.string()))
+
+
 def has_offsets(column: pyarrow.ChunkedArray) -> bool:
     """Whether the times of a column carry an offset from UTC; a mixture was refused when they were read."""
     import pyarrow as pa
@@ -210,10 +223,8 @@ def has_offsets(column: pyarrow.ChunkedArray) -> bool:
 
     if pa.types.is_timestamp(column.type):
         return column.type.tz is not None
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        return False
-    first = pc.utf8_trim_whitespace(column.slice(0, 1).cast(pa.string()))
-    return bool(pc.match_substring_regex(first, _ZONE)[0].as_py())
+    first = text_of(column.slice(0, 1))
+    return first is not None and bool(pc.match_substring_regex(first, _ZONE)[0].as_py())
 
 
 def check_no_months(label: str, clock: TimeColumn, distinct: Ints) -> None:
@@ -247,9 +258,9 @@ def looks_like_times(column: pyarrow.ChunkedArray) -> bool:
 
     if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
         return True
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)) or not len(column):
+    some = text_of(column.slice(0, 100))
+    if some is None or not len(some):
         return False
-    some = pc.utf8_trim_whitespace(column.slice(0, 100).cast(pa.string()))
     return bool(pc.all(pc.or_(pc.match_substring_regex(some, _ISO), pc.match_substring_regex(some, _DATE))).as_py())
 
 
@@ -400,7 +411,9 @@ def to_grid(
     resample: Resample | None,
 ) -> Readings:
     """The readings on consecutive ticks; a tick is the time divided by the step, so equal times have equal ticks."""
-    _check_choices(duplicates, resample)
+    check.choice("duplicates", duplicates, get_args(Duplicates))
+    if resample is not None:
+        check.choice("resample", resample, get_args(Resample), hint="or None")
     clock = cells.clock
     if np.isinf(cells.numbers if cells.wide is None else cells.wide).any():
         raise InputError(f"{cells.label}: infinite readings; leave missing cells empty")
@@ -429,13 +442,6 @@ def to_grid(
     else:
         _place_readings(out, cells.one_by_one(), unit, first, duplicates, resample)
     return Readings(cells.names, ticks, times, out, every)
-
-
-def _check_choices(duplicates: str, resample: str | None) -> None:
-    if duplicates not in {"refuse", "first", "last", "mean"}:
-        raise InputError(f"duplicates: {duplicates!r} given; 'refuse', 'first', 'last' or 'mean'")
-    if resample not in {None, "first", "last", "mean"}:
-        raise InputError(f"resample: {resample!r} given; None, 'first', 'last' or 'mean'")
 
 
 def find_disorder(cells: RawReadings) -> int:

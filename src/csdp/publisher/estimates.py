@@ -207,9 +207,9 @@ class ReleaseEstimates:
     def _observations(self, published: Iterable[Published]) -> Iterable[Observation]:
         """Recorded releases of the same numbers; those of an earlier plan have the age and the noise of that plan."""
         for one in published:
-            plan, output = self._plans.get(one.plan_digest), one.output
+            output = one.output
             noise = output.get("noise")
-            if plan is None or len(output["values"]) != len(self._plan.query.outputs):
+            if one.plan_digest not in self._plans or len(output["values"]) != len(self._plan.query.outputs):
                 continue
             if noise is None:  # recorded before its noise was
                 if one.plan_digest != self._plan.digest:
@@ -219,13 +219,13 @@ class ReleaseEstimates:
             yield Observation(one.tick, tuple(output["values"]), age, noise, output["stale"])
 
     @cached_property
-    def _plans(self) -> dict[str, str]:
-        """The plans of this dataset whose query computes the same, by digest."""
-        own = {self._plan.digest: self._plan.query.fingerprint}
-        for terms in self._ledger.history(self._dataset):
-            if json.loads(terms.plan_json).get("computation") == self._plan.query.fingerprint:
-                own[terms.plan_digest] = self._plan.query.fingerprint
-        return own
+    def _plans(self) -> set[str]:
+        """The digests of the plans of this dataset whose query computes the same."""
+        same = self._plan.query.fingerprint
+        history = self._ledger.history(self._dataset)
+        return {self._plan.digest} | {
+            terms.plan_digest for terms in history if json.loads(terms.plan_json).get("computation") == same
+        }
 
 
 def _with_estimate(estimator: Estimator, last: Sequence[Observation], output: Output) -> Output:

@@ -22,7 +22,6 @@ CHUNK = 100
 CHUNK_VALUES = 1_000_000
 
 
-@runtime_checkable
 class AgedSource(Protocol):
     """Where aged answers come from: an in-memory panel, a stream, or a table engine.
 
@@ -36,17 +35,9 @@ class AgedSource(Protocol):
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks, exact, on the plan's lattice (ticks, d)."""
 
-
-@runtime_checkable
-class CountingSource(AgedSource, Protocol):
-    """A source of aged readings: it also says how many sequences each tick rests on, which divides a mean.
-
-    Needed if a plan publishes readings. Which readings are missing is public, so it is asked before anything is
-    charged.
-    """
-
     def counts(self, plan: Plan, ticks: Sequence[int]) -> Sequence[int]:
-        """How many sequences were read at the aged ticks of some ticks: 1 or more each."""
+        """How many sequences were read at the aged ticks of some ticks: 1 or more each; asked if readings are
+        published."""
 
 
 @runtime_checkable
@@ -174,7 +165,6 @@ def read_counts(source: AgedSource, plan: Plan, ticks: Sequence[int]) -> dict[in
     """
     if plan.query.of_states:
         return None
-    assert isinstance(source, CountingSource)
     return dict(zip(ticks, source.counts(plan, ticks), strict=True))
 
 
