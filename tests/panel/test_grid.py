@@ -109,7 +109,7 @@ def test_choices_are_named_when_wrong() -> None:
         ({"resample": "median"}, "one of 'first', 'last', 'mean' is allowed"),
         ({"names": []}, "at least one"),
         ({"colour": "red"}, "colour: not a setting of readings; there are file, table"),
-        ({"names": ["a", "a"]}, "distinct"),
+        ({"names": ["a", "a"]}, "appears twice"),
     ):
         with pytest.raises(InputError, match=message):
             read_readings(table, **settings_)
