@@ -295,30 +295,32 @@ class PlanSearch:
     def _certify(self, count: int) -> None:
         """Certify the most promising settings, one of each query and kind of number first."""
         waiting = sorted((one for one in self.screened if one.usefulness >= USEFUL), key=lambda one: one.order)
-        kinds: set[tuple[str, str]] = set()
-        first = [one for one in waiting if (one.text, one.about) not in kinds and not kinds.add((one.text, one.about))]  # type: ignore[func-returns-value]
-        for one in [*first, *(other for other in waiting if other not in first)][:count]:
+        first: dict[tuple[str, str], Screened] = {}
+        for one in waiting:
+            first.setdefault((one.text, one.about), one)
+        best = list(first.values())
+        for one in [*best, *(other for other in waiting if other not in best)][:count]:
             if self.certified and self._used > 1:
                 return
             self.screened.remove(one)
             self.report(f"certifying: {one.text} about {one.about}, age {one.age}", self._used)
             certified = self._certify_one(one, one.fitted.chain, one.fitted.ensemble(one.fitted.kind))
             if (certified is None or not certified.error.useful) and one.fitted.ensemble(one.fitted.kind):
-                certified = self._certify_one(
-                    one, one.fitted.fit(0, one.fitted.kind), 0
-                )  # a family too wide to be of use
+                # A family too wide to be of use.
+                certified = self._certify_one(one, one.fitted.fit(0, one.fitted.kind), 0)
             if certified is not None and certified.error.useful:
                 self.certified.append(certified)
 
     def _certify_one(self, one: Screened, chain: Any, ensemble: int) -> CertifiedPlan | None:
         """The largest level (about now) or the least delay (about the time of the readings) by the sharp bound."""
         fitted, query = one.fitted, one.query
+        age: int | None = one.age
+        level: float | None = one.level
         try:
             if one.about == "now":
-                age, level = one.age, self._sharp_level(one, chain)
+                level = self._sharp_level(one, chain)
             else:
-                level = one.level
-                age = self._least_age(fitted, query, _round_level(level, up=True), chain=chain)  # type: ignore[assignment]
+                age = self._least_age(fitted, query, _round_level(one.level, up=True), chain=chain)
             if level is None or age is None or level <= 0:
                 return None
             level = _round_level(level, up=one.about == "then")
