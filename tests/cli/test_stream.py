@@ -133,7 +133,7 @@ def test_another_plan_for_the_same_dataset_is_refused(run, fails, paper, started
 
 
 def test_the_status_line_is_for_terminals(monkeypatch, capsys):
-    status = Status("ward", 5, 3, 1, 2, 0, 0, {"accepted": 3})
+    status = Status("ward", 5, 3, 2, 0, 0, {"accepted": 3})
     with _status_line() as tell:
         assert tell is None
     monkeypatch.setenv("TERM", "xterm")
@@ -156,7 +156,7 @@ def test_drift_is_told_to_the_operator_only(run, paper, started, caplog):
 
 
 def test_summary():
-    status = Status("ward", 5, 3, 1, 0, 2, 0, {"late": 1, "accepted": 3}, None, "no reading for too long")
+    status = Status("ward", 5, 3, 0, 2, 0, {"late": 1, "accepted": 3}, None, "no reading for too long")
     assert summarise_status(status) == (
         "ward: 0 published, 2 ticks without output (no reading for too long); messages: 3 accepted, 1 late"
     )
