@@ -106,7 +106,9 @@ def _ages(part: Part) -> list[int]:
 
 def _noise_cost(part: Part) -> Cost:
     """The cost of noise in one component: whole, and per age if the query is a sum."""
-    setting, query, ages = part.setting, part.setting.query, _ages(part)
+    setting = part.setting
+    query = setting.query
+    ages = _ages(part)
     whole = Cost(part.alpha, {}, 0.0)
     if part.model.size > _LISTED:
         return whole

@@ -72,7 +72,10 @@ def accelerate_to_rest(advance: Advance, cost: Floats, off_diagonal: Floats, sta
 
     A chain that forgets slowly takes hundreds of ticks to come to rest, and about twenty of these steps.
     """
-    state, states, moves, last = start, list[Floats](), list[Floats](), np.inf
+    state = start
+    states: list[Floats] = []
+    moves: list[Floats] = []
+    last = np.inf
     for _ in range(_ACCELERATED):
         following = cost + advance(state)
         if not np.isfinite(following).all():
@@ -176,7 +179,9 @@ class Consecutive:
         followed: int,
     ) -> None:
         self.states = [start]
-        self._release, self._find_rest, self._oldest = release, find_rest, oldest
+        self._release = release
+        self._find_rest = find_rest
+        self._oldest = oldest
         self._followed = max(followed, oldest + 2)
         self._moves: list[float] = []
         self._turn = threading.Lock()

@@ -148,7 +148,9 @@ class LocalNumbers:
         from scipy.sparse import coo_array
 
         sources, s = self.chain.edge_sources, self.chain.sequences
-        first, second, kappa = [np.zeros(0, dtype=np.intp)], [np.zeros(0, dtype=np.intp)], [np.zeros(0)]
+        first = [np.zeros(0, dtype=np.intp)]
+        second = [np.zeros(0, dtype=np.intp)]
+        kappa = [np.zeros(0)]
         for edges, excess in self.pairs():
             parents = sources[edges]
             first.append(np.broadcast_to(parents[:, :, None], excess.shape)[excess > 0])

@@ -347,7 +347,9 @@ class Component:
 
     def answers(self) -> list[Floats]:
         """Answers on this component's snapshots, for what the other components may contribute."""
-        query, s, m = self.setting.query, len(self.members), self.setting.model.states
+        query = self.setting.query
+        s = len(self.members)
+        m = self.setting.model.states
         if not isinstance(query, FoldTable):
             return self._custom_answers()
         chosen = query.contributions(self.members)[np.arange(s), all_snapshots(s, m)]  # (snapshots, s, d)
@@ -389,7 +391,9 @@ class Component:
         return replace(result, ranges=self._of_phase(result.ranges), pairs=self._of_phase(result.pairs))
 
     def _slice(self) -> ComponentLeakage:
-        form, curve, age = self._slice_result.form, self._slice_result.curve, min(self._ages)
+        form = self._slice_result.form
+        curve = self._slice_result.curve
+        age = min(self._ages)
         why = f"{form} form, age {age}"
         if age > 1 and curve[-1] > 0.95 * curve[-2]:
             why += ": hardly any decay at this age, the sequences depend too strongly on each other or on their past"
