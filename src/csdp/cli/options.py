@@ -22,8 +22,8 @@ _CHAIN = "Model file written by `csdp chain new` or `csdp fit`; - reads it from 
 _LEDGER = "Ledger: a SQLite file or a postgresql:// URL."
 _PLAN = "Plan file written by `csdp plan` or `csdp suggest`."
 _QUERY = (
-    "Statistic to publish: mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,...; of readings "
-    "in a range: 'mean of readings LOW..HIGH by STEP', also sum, linear:W1,W2,..., count:FROM..BELOW or "
+    "Statistic to publish: mean, sum, max, min, histogram, identity, count:STATE, share:STATE or linear:W1,W2,...; of "
+    "readings in a range: 'mean of readings LOW..HIGH by STEP', also sum, linear:W1,W2,..., count:FROM..BELOW or "
     "histogram:EDGE1,EDGE2,..."
 )
 _AGE = "Age of the published data in steps: one for all sequences, or one per sequence."

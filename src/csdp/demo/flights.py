@@ -1,8 +1,8 @@
 """The demonstration on flights: a live number with noise, and the same number held back with hardly any noise.
 
-How many of 33 destinations flights leave late for, every three hours. The model has hidden environments (storms delay
-all), so every certificate is given the environment. Nothing here is chosen from the readings that are published: the
-model, the estimates and the noise come from the public past.
+The share of 33 destinations that flights leave late for, every three hours. The model has hidden environments (storms
+delay all), so every certificate is given the environment. Nothing here is chosen from the readings that are published:
+the model, the estimates and the noise come from the public past.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.planning.calibrate import largest_level
 from csdp.publisher import Batch, Publisher, learn_from_past
-from csdp.query import Mean, QueryTable, tabulate
-from csdp.readings import ReadingRange
+from csdp.query import QueryTable, Share, tabulate
 from csdp.report import series
 from csdp.report.certificate import Certificate, certify
 from csdp.report.series import write_json
@@ -42,9 +41,9 @@ from csdp.report.series import write_json
 ENVIRONMENTS, ENSEMBLE = 4, 4
 #: Ticks of a day: nights without flights are left out.
 DAY = 5
-#: A reading that is published: 1 if a destination is late, else 0. The share of its late departures would reveal more
-#: about the ticks around it than the state does, so that no certificate of states would hold for it.
-LATE = ReadingRange(0.0, 1.0, 1.0)
+#: The state of a destination that is late. Its share of late departures would reveal more about the ticks around it
+#: than the state does, so that no certificate of states would hold for it.
+LATE = 1
 #: Ceiling of the leakage of the present for the live number, for every chain of the family, in the long run.
 BUDGET = 1.0
 #: Noise level of the number that is held back, the ceilings that delays are found for, and the delays that are tried.
@@ -167,7 +166,7 @@ def fit_flights(progress: Progress) -> FlightsModel:
     """Fit the chain of the demonstration to the public past; takes some seconds."""
     data = datasets.load("flights")
     discretiser = data.discretiser()
-    past, rest = (_late_or_not(discretiser.apply(part)) for part in data.readings.split(data.past_ends))
+    past, rest = (discretiser.apply(part) for part in data.readings.split(data.past_ends))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CsdpWarning)  # the record of the fit has its warnings, and the page shows them
         chain = fit(
@@ -181,7 +180,7 @@ def fit_flights(progress: Progress) -> FlightsModel:
             progress=progress,
         )
     assert isinstance(chain, EnvironmentChain)
-    return FlightsModel(data, past, rest, chain, tabulate(Mean(of=LATE), chain))
+    return FlightsModel(data, past, rest, chain, tabulate(Share(LATE), chain))
 
 
 def run_flights(out: Path, progress: Progress) -> FlightsStudy:
@@ -198,11 +197,6 @@ def run_flights(out: Path, progress: Progress) -> FlightsStudy:
     now = _release(chain, model.plan_for(BUDGET), past, rest, "now", out, progress)
     late = _release(chain, Plan(chain, query, delay, LATE_LEVEL), past, rest, "then", out, progress)
     return FlightsStudy(model.data, past, rest, chain, quality, now, late, delays)
-
-
-def _late_or_not(panel: Panel) -> Panel:
-    """The panel with 1 as the reading of every destination that is late, 0 of the others."""
-    return replace(panel, readings=np.where(panel.states < 0, np.nan, panel.states))
 
 
 def _ceiling(model: Model | Family, query: QueryTable, age: int, level: float) -> float:

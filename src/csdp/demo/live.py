@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import sys
 import time
@@ -111,7 +112,8 @@ class LiveDemo:
         point = self.choices[budget]
         plan = Plan(self.model.chain, self.model.query, point.age, point.epsilon_c)
         learned = learn_from_past(plan, self.model.past, period=DAY)
-        PlanFile(plan, "now", learned, frontier=self._line).save(self.folder / "plan.json")
+        discretiser = self.model.data.discretiser()
+        PlanFile(plan, "now", learned, discretiser, frontier=self._line).save(self.folder / "plan.json")
         path = self.folder / "stream.toml"
         path.write_text(_SPEC.format(dataset=DATASET, budget=budget), encoding="utf-8")
         return path
@@ -140,10 +142,11 @@ class LiveDemo:
         self.say("The recording has ended; the page stays open until Ctrl-C.")
 
     async def _hand_in(self, tick: int) -> None:
-        """The readings of one tick, as a writer would send them: late or not, null if nothing departed."""
+        """The readings of one tick, as a writer would send them: null if nothing departed."""
         rest = self.model.rest
-        states = rest.states[tick - int(rest.ticks[0])].tolist()
-        named = {name: None if state < 0 else state for name, state in zip(rest.names, states, strict=True)}
+        assert rest.readings is not None
+        readings = rest.readings[tick - int(rest.ticks[0])].tolist()
+        named = {name: None if math.isnan(one) else one for name, one in zip(rest.names, readings, strict=True)}
         body = json.dumps({"time": tick, "values": named}).encode()
         while True:
             try:

@@ -18,6 +18,7 @@ from csdp.ledger import Entry, Ledger, Published
 from csdp.panel.panel import arrange_names
 from csdp.plan import Plan
 from csdp.publisher import Outlook, Release, Skipped, look_ahead
+from csdp.query import describe
 from csdp.service import Settings
 from csdp.service.publisher_thread import PublisherThread
 from csdp.service.responses import busy_problem, error_place
@@ -166,6 +167,7 @@ class ServedDataset:
             "sequences": len(self.names),
             "names": list(self.names),
             "query": self.query,
+            "statistic": describe(plan.query),
             "outputs": list(plan.query.output_names(self._chain_names, plan.model.value_table)),
             "ages": plan.min_age if plan.min_age == plan.max_age else list(plan.ages),
             "epsilon_c": plan.epsilon_c,

@@ -55,13 +55,12 @@ export class LiveView {
   }
 
   #introduce() {
-    const { name, outputs, query, sequences } = this.#dataset;
+    const { name, outputs, statistic } = this.#dataset;
     this.#output = 0;
     show("output-choice", outputs.length > 1);
     byId("output").replaceChildren(...outputs.map((output, place) => el("option", { value: place }, output)));
     say("live-title", name);
-    const whom = sequences === 1 ? "one sequence" : `${sequences} sequences`;
-    const what = `${query[0].toUpperCase()}${query.slice(1)} of ${whom}`;
+    const what = `${statistic[0].toUpperCase()}${statistic.slice(1)}`;
     const { estimate } = this.#dataset;
     const { model } = this.#dataset;
     show("live-doubt", !reliable(model));
