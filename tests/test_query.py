@@ -74,7 +74,7 @@ def test_answers_and_sensitivities_are_those_of_enumeration(name, kind):
             assert got >= least * (1 - 1e-12)
             if len(want[0]) == 1 or k == 1:
                 assert got == pytest.approx(least, rel=1e-12)
-    low, high = table.bounds
+    low, high = table.bounds_of(3)
     assert low / table.denominator == pytest.approx(np.min(want, axis=0))
     assert high / table.denominator == pytest.approx(np.max(want, axis=0))
 

@@ -42,40 +42,35 @@ class Output:
     level: float | None = None  #: share of the truths that the band is to hold
     about: str = "now"  #: whether the estimate is of the present ("now") or of the time of the readings ("then")
     no_data: float | None = None  #: squared error of guessing the usual value, if there is an estimate
-    count: int | None = None  #: sequences that were read, if readings are published: the divisor of a mean
+    count: int | None = None  #: sequences that were read: the divisor of a mean; None if the query needs all of them
 
 
 @dataclass(frozen=True, eq=False)
 class FranState:
-    """The last readings, newest last: states with gaps filled by the last known one, and how stale each is.
+    """The last readings, newest last: states, or levels of readings, and how stale each is.
 
-    If readings are published: their levels, -1 if one is missing; nothing is filled. `reason` says why the
-    present tick has no output, or is empty.
+    A gap is filled by the last known one, up to the stale limit of the plan, and is -1 beyond. `reason` says why the
+    present tick has no output, or is empty; `stale` and `count` describe what its release rests on.
     """
 
     plan: Plan
     rows: tuple[tuple[States, npt.NDArray[np.uint16] | None], ...] = ()
     stale: int = 0
     reason: str = "no readings yet"
-    count: int | None = None  #: sequences whose reading a release rests on, if readings are published
+    count: int = 0
 
     def delays(self, plan: Plan, ticks: Sequence[int]) -> Ints:
-        """The steps (1, s) by which the reading of every sequence is older than planned, of the newest tick."""
+        """The steps (1, s) by which the reading of every sequence is older than planned, of the newest tick.
+
+        -1 for a sequence that the release leaves out.
+        """
         late = np.zeros((len(ticks), plan.model.sequences), dtype=np.int64)
         for age, members in _by_age(plan):
             stale = self.rows[-1 - age][1]
             if stale is not None:
                 chosen = slice(None) if members is None else members
-                late[:, chosen] = stale[chosen]
+                late[:, chosen] = np.where(stale[chosen] > plan.stale_limit, -1, stale[chosen].astype(np.int64))
         return late
-
-    def counts(self, plan: Plan, ticks: Sequence[int]) -> list[int]:
-        """How many sequences the newest tick rests on, if readings are published."""
-        return [plan.model.sequences if self.count is None else self.count for _ in ticks]
-
-    def absent(self, plan: Plan, ticks: Sequence[int]) -> Bools:
-        """Which sequences (1, s) were not read at their age, of the newest tick, if readings are published."""
-        return np.asarray([_aged_row(self) < 0 for _ in ticks])
 
 
 def init(plan: Plan) -> FranState:
@@ -100,68 +95,62 @@ def observe(state: FranState, snapshot: npt.ArrayLike) -> FranState:
         what = "state" if plan.query.of_states else "reading"
         raise InputError(f"snapshot: shape {row.shape} given; one {what} for each of {sequences} sequences")
     if isinstance(plan.query, ReadingsTable):
-        return _observe_levels(state, plan.query.of.levels(row), plan.query)
-    if not np.issubdtype(row.dtype, np.integer):
-        raise InputError(f"snapshot: {row.dtype} given; state numbers, -1 if missing (see csdp.panel.to_states)")
-    check_states(row, states)
-    row = row.astype(np.int8 if states <= 127 else np.int16)
+        row = plan.query.of.levels(row)
+    else:
+        if not np.issubdtype(row.dtype, np.integer):
+            raise InputError(f"snapshot: {row.dtype} given; state numbers, -1 if missing (see csdp.panel.to_states)")
+        check_states(row, states)
+        row = row.astype(np.int8 if states <= 127 else np.int16)
     missing = row < 0
     stale: npt.NDArray[np.uint16] | None = None
     if missing.any():
-        filled, old = state.rows[-1] if state.rows else (np.zeros_like(row), np.full(row.size, NEVER, dtype=np.uint16))
+        filled, old = state.rows[-1] if state.rows else (row, np.full(row.size, NEVER, dtype=np.uint16))
         if old is None:
             old = np.zeros(row.size, dtype=np.uint16)
         stale = np.where(missing, np.minimum(old, NEVER - 1) + (old < NEVER), 0).astype(np.uint16)
-        row = np.where(missing, filled, row)
+        row = np.where(missing & (stale <= plan.stale_limit), filled, row)
     rows = (*state.rows[-plan.max_age :], (row, stale)) if plan.max_age else ((row, stale),)
     if len(rows) <= plan.max_age:
         return replace(state, rows=rows, reason=_too_early(plan, len(rows)))
     # Whether the tick can be released depends on which readings are missing, never on their values.
-    worst = 0
+    worst, count = 0, sequences
     for age, members in _by_age(plan):
-        aged = rows[-1 - age][1]
-        if aged is not None:
-            worst = max(worst, int(aged.max() if members is None else aged[members].max()))
-    return replace(state, rows=rows, stale=worst, reason=_too_stale(plan) if worst > plan.stale_limit else "")
+        late = rows[-1 - age][1]
+        if late is not None:
+            late = late if members is None else late[members]
+            used = late[late <= plan.stale_limit]
+            worst = max(worst, int(used.max(initial=0)))
+            count -= late.size - used.size
+    return replace(state, rows=rows, stale=worst, count=count, reason=_too_few(plan, count))
 
 
-def _observe_levels(state: FranState, levels: States, query: ReadingsTable) -> FranState:
-    plan = state.plan
-    rows = (*state.rows[-plan.max_age :], (levels, None)) if plan.max_age else ((levels, None),)
-    if len(rows) <= plan.max_age:
-        return replace(state, rows=rows, reason=_too_early(plan, len(rows)), count=None)
-    fresh = replace(state, rows=rows)
-    count = int((_aged_row(fresh) >= 0).sum())
-    return replace(fresh, count=count, reason=_too_few(query, count))
-
-
-def _too_few(query: ReadingsTable, read: int) -> str:
+def _too_few(plan: Plan, read: int) -> str:
     """Why a tick at which so many sequences were read has no output, or nothing."""
-    if query.needs_all and read < query.sequences:
-        return f"{query.sequences - read} readings are missing; a weighted sum needs all of them"
-    return "" if read else "no sequence was read at its age"
+    if read >= plan.query.least_read():
+        return ""
+    if not read:
+        return "no sequence was read at its age"
+    older = f", or more than {plan.stale_limit} steps older than planned" if plan.stale_limit else ""
+    return f"some reading is missing{older}; {plan.query.name} needs all of them"
 
 
 def _too_early(plan: Plan, read: int) -> str:
     return f"{read} of {plan.max_age + 1} snapshots read so far"
 
 
-def _too_stale(plan: Plan) -> str:
-    return f"some reading is missing, or more than {plan.stale_limit} steps older than planned"
-
-
 def information_ages(state: FranState) -> list[int | None]:
-    """How old the reading of each sequence is that a release of the newest tick rests on; None if there is none.
+    """How old the reading of each sequence is that a release of the newest tick can rest on; None if there is none.
 
-    It is the planned age plus the ticks for which the reading was missing: it depends on times, never on values.
+    It is the planned age plus the ticks for which the reading was missing: it depends on times, never on values. One
+    that is older than the plan allows is left out of the release.
     """
     ages: list[int | None] = [None] * state.plan.model.sequences
     for age, members in _by_age(state.plan):
         if len(state.rows) <= age:
             continue
-        row, stale = state.rows[-1 - age]
+        stale = state.rows[-1 - age][1]
         for i in range(len(ages)) if members is None else members.tolist():
-            late = (0 if row[i] >= 0 else NEVER) if stale is None else int(stale[i])
+            late = 0 if stale is None else int(stale[i])
             ages[i] = None if late >= NEVER - 1 else age + late
     return ages
 
@@ -169,17 +158,13 @@ def information_ages(state: FranState) -> list[int | None]:
 def delays_at(plan: Plan, missing: Bools, rows: Indices) -> Ints:
     """The steps (rows, s) by which readings are older than planned, for some ticks (rows) of a panel.
 
-    It depends on which readings are missing (T, s) alone.
+    -1 for sequences that a release leaves out. It depends on which readings are missing (T, s) alone.
     """
     first = max(0, int(rows.min(initial=missing.shape[0])) - plan.max_age - plan.stale_limit)
     read = rows[:, None] - np.asarray(plan.ages)[None, :] - first
-    last = _last_read(missing[first : int(rows.max(initial=0)) + 1])
-    return np.asarray(read - last[read, np.arange(missing.shape[1])], dtype=np.int64)
-
-
-def absent_at(plan: Plan, missing: Bools, rows: Indices) -> Bools:
-    """Which sequences (rows, s) were not read at their age, for some ticks (rows) of a panel."""
-    return np.asarray(missing[rows[:, None] - np.asarray(plan.ages)[None, :], np.arange(missing.shape[1])])
+    last = _last_read(missing[first : int(rows.max(initial=0)) + 1])[read, np.arange(missing.shape[1])]
+    late = read - last
+    return np.asarray(np.where((last < 0) | (late > plan.stale_limit), -1, late), dtype=np.int64)
 
 
 @lru_cache(maxsize=16)
@@ -199,7 +184,7 @@ def release(state: FranState, randomness: Randomness, *, tick: int | None = None
     """
     if state.reason:
         return None
-    answer = _answers_of(state.plan, _aged_row(state)[None])[0]
+    answer = answers_of(state.plan, _aged_row(state)[None])[0]
     return add_noise(state.plan, answer, state.stale, randomness, tick=tick, count=state.count)
 
 
@@ -244,7 +229,7 @@ def add_noise(
 ) -> Output:
     """Add two-sided geometric noise on the lattice, then divide, which is post-processing.
 
-    `count`: how many sequences were read, if readings are published.
+    `count`: how many sequences were read; all of them by default.
     """
     level = plan if tick is None else plan.at_tick(tick)
     noised = answer + two_sided_geometric(level.scale, answer.shape, randomness) * level.step
@@ -258,9 +243,11 @@ def postprocess(
 
     `variance`: that of the noise, after the division, if every sequence was read; `count`: how many were.
     """
-    raw = plan.query.publish(noised, count)
-    spread = variance * plan.query.noise_factor(count) ** 2
-    return Output(tuple(raw.tolist()), (), (), stale, unsafe, spread, count=count)
+    query = plan.query
+    read = query.sequences if count is None else count
+    raw = query.publish(noised, read)
+    spread = variance * query.noise_factor(read) ** 2
+    return Output(tuple(raw.tolist()), (), (), stale, unsafe, spread, count=None if query.needs_all else read)
 
 
 def batch(plan: Plan, states: States, randomness: Randomness) -> list[Output | None]:
@@ -268,87 +255,60 @@ def batch(plan: Plan, states: States, randomness: Randomness) -> list[Output | N
 
     If the plan publishes readings, `states` are readings, NaN if missing.
     """
-    filled = read_rows(plan, states)
-    missing = (np.asarray(states) if plan.query.of_states else filled) < 0
-    stale, reasons = availability(plan, missing)
-    counts = read_counts(plan, missing)
+    known = known_rows(plan, states)
+    stale, counts = freshness(plan, known < 0)
+    filled, reasons = fill(known, plan.stale_limit), reasons_against(plan, counts)
     rows = np.array([t for t, reason in enumerate(reasons) if not reason], dtype=np.intp)
     outputs: list[Output | None] = [None] * filled.shape[0]
     if rows.size:
         for t, answer in zip(rows.tolist(), answers(plan, filled, rows, checked=True), strict=True):
-            count = None if counts is None else int(counts[t])
-            outputs[t] = add_noise(plan, answer, int(stale[t]), randomness, count=count)
+            outputs[t] = add_noise(plan, answer, int(stale[t]), randomness, count=int(counts[t]))
     return outputs
 
 
-def read_rows(plan: Plan, panel: npt.NDArray[Any]) -> States:
-    """What answers are computed from: states (T, s) with their gaps filled, or the levels of readings, -1 for a gap."""
+def known_rows(plan: Plan, panel: npt.NDArray[Any]) -> States:
+    """What a query reads of a panel (T, s): its states, or the levels of its readings; -1 for a gap."""
     if isinstance(plan.query, ReadingsTable):
         return plan.query.of.levels(panel)
     check_states(panel, plan.model.states)
-    return fill(panel)
+    return panel
 
 
-def read_counts(plan: Plan, missing: Bools) -> Ints | None:
-    """How many sequences the release of each tick reads, (T,), 0 before the first; None if states are published."""
-    if plan.query.of_states:
-        return None
-    total = missing.shape[0]
-    counts = np.zeros(total, dtype=np.int64)
-    for age, members in _by_age(plan):
-        there = (~missing if members is None else ~missing[:, members]).sum(axis=1)
-        counts[plan.max_age :] += there[plan.max_age - age : total - age]
-    return counts
+def freshness(plan: Plan, missing: Bools) -> tuple[Ints, Ints]:
+    """For each tick of a panel (T, s): staleness in steps of the stalest reading used, and sequences that are read.
 
-
-def availability(plan: Plan, missing: Bools) -> tuple[Ints, list[str]]:
-    """For each tick of a panel: staleness in steps, and why it cannot be released (empty if it can).
-
-    It depends on which readings are missing (T, s) alone.
+    It depends on which readings are missing alone.
     """
-    total = missing.shape[0]
-    if total <= plan.max_age or not missing.any():
-        return releasable_ticks(plan, total, {})
-    if isinstance(plan.query, ReadingsTable):
-        counts = read_counts(plan, missing)
-        assert counts is not None
-        return readable_ticks(plan, counts)
+    total, oldest = missing.shape[0], plan.max_age
+    stale, counts = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
+    counts[oldest:] = plan.model.sequences
+    if total <= oldest or not missing.any():
+        return stale, counts
     last = _last_read(missing)
     old = np.where(last >= 0, np.arange(total)[:, None] - last, NEVER)
-    stalest = {age: (old if members is None else old[:, members]).max(axis=1) for age, members in _by_age(plan)}
-    return releasable_ticks(plan, total, stalest)
+    for age, members in _by_age(plan):
+        late = old[oldest - age : total - age]
+        late = late if members is None else late[:, members]
+        used = late <= plan.stale_limit
+        stale[oldest:] = np.maximum(stale[oldest:], np.where(used, late, 0).max(axis=1))
+        counts[oldest:] -= (~used).sum(axis=1)
+    return stale, counts
 
 
-def readable_ticks(plan: Plan, counts: Ints) -> tuple[Ints, list[str]]:
-    """For each tick: staleness, which is none, and why it cannot be released, from how many sequences it reads."""
-    assert isinstance(plan.query, ReadingsTable)
-    never, reasons = releasable_ticks(plan, counts.size, {})
-    return never, [early or _too_few(plan.query, n) for early, n in zip(reasons, counts.tolist(), strict=True)]
+def reasons_against(plan: Plan, counts: Ints) -> list[str]:
+    """For each tick of a panel: why it cannot be released, from how many sequences are read; empty if it can."""
+    early = [_too_early(plan, t + 1) for t in range(min(plan.max_age, counts.size))]
+    return [*early, *(_too_few(plan, count) for count in counts[plan.max_age :].tolist())]
 
 
-def releasable_ticks(plan: Plan, total: int, stalest: Mapping[int, Ints]) -> tuple[Ints, list[str]]:
-    """For each tick: staleness in steps, and why it cannot be released (empty if it can).
-
-    `stalest[age]` (total,): staleness at each tick of the stalest sequence that is read at this age; nothing if no
-    reading is missing.
-    """
-    oldest = plan.max_age
-    reasons = [_too_early(plan, t + 1) if t < oldest else "" for t in range(total)]
-    worst = np.zeros(total, dtype=np.int64)
-    for age, stale in stalest.items():
-        worst[oldest:] = np.maximum(worst[oldest:], stale[oldest - age : total - age])
-    for t in np.flatnonzero(worst > plan.stale_limit):
-        reasons[t] = _too_stale(plan)
-    return worst, reasons
-
-
-def fill(states: States) -> States:
-    """Carry the last known state over gaps."""
+def fill(states: States, limit: int) -> States:
+    """Carry the last known state over gaps of at most `limit` steps."""
     missing = states < 0
-    if not missing.any():
+    if not limit or not missing.any():
         return states
     last = _last_read(missing)
-    return np.asarray(np.where(last >= 0, states[np.maximum(last, 0), np.arange(states.shape[1])], 0), states.dtype)
+    near = (last >= 0) & (np.arange(len(states))[:, None] - last <= limit)
+    return np.asarray(np.where(near, states[np.maximum(last, 0), np.arange(states.shape[1])], -1), states.dtype)
 
 
 def answers(plan: Plan, filled: States, rows: Indices, *, checked: bool = False) -> Floats:
@@ -359,12 +319,12 @@ def answers(plan: Plan, filled: States, rows: Indices, *, checked: bool = False)
     if len(groups) == 1:
         old = rows - groups[0][0]
         run = old.size > 0 and bool((np.diff(old) == 1).all())  # consecutive rows need not be copied
-        return _answers_of(plan, filled[int(old[0]) : int(old[-1]) + 1] if run else filled[old])
+        return answers_of(plan, filled[int(old[0]) : int(old[-1]) + 1] if run else filled[old])
     ages = np.asarray(plan.ages)
-    return _answers_of(plan, filled[rows[:, None] - ages[None, :], np.arange(filled.shape[1])])
+    return answers_of(plan, filled[rows[:, None] - ages[None, :], np.arange(filled.shape[1])])
 
 
-def _answers_of(plan: Plan, aged: States) -> Floats:
+def answers_of(plan: Plan, aged: States) -> Floats:
     """The query on aged snapshots (T, s): of states, or of the levels of readings."""
     query = plan.query
     return query.level_answers(aged) if isinstance(query, ReadingsTable) else query.lattice_answers(aged)

@@ -160,7 +160,7 @@ class Mean(_BuiltIn):
         """The value itself, divided by the number of sequences."""
         if self.of is not None:
             return self._readings(values, self._levels()[:, None], is_mean=True)
-        return self._table(values, values[:, :, None], names, denominator=float(values.shape[0]))
+        return self._table(values, values[:, :, None], names, denominator=float(values.shape[0]), is_mean=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -208,10 +208,34 @@ class Count(_BuiltIn):
             levels = self._levels()
             counted = ((levels >= first) & (levels < last)).astype(np.int64)
             return self._readings(values, counted[:, None], base=0.0, step=1.0)
-        m = values.shape[1]
-        if self.state is None or not 0 <= self.state < m:
-            raise InputError(f"count: unknown state {self.state}; states are 0..{m - 1}")
-        return self._table(values, (np.arange(m) == self.state).astype(np.float64)[None, :, None], names)
+        return self._table(values, _indicator("count", self.state, values.shape[1]), names)
+
+
+@dataclass(frozen=True, repr=False)
+class Share(_BuiltIn):
+    """Which share of the sequences that were read are in one state; s_k = k / s.
+
+    >>> Share(1).evaluate([0, 1, 1, 1], np.array([[0.0, 1.0]] * 4)).tolist()
+    [0.75]
+    """
+
+    state: int
+
+    @property
+    def _plain(self) -> str:
+        return f"share:{self.state}"
+
+    def on(self, values: Floats, names: Sequence[str] = (), *, on_lattice: bool = False) -> QueryTable:
+        """1 in the state, divided by the number of sequences."""
+        rows = _indicator(self.name, self.state, values.shape[1])
+        return self._table(values, rows, names, denominator=float(values.shape[0]), is_mean=True)
+
+
+def _indicator(query: str, state: int | None, states: int) -> Floats:
+    """Contributions (1, m, 1): 1 in one state."""
+    if state is None or not 0 <= state < states:
+        raise InputError(f"{query}: unknown state {state}; states are 0..{states - 1}")
+    return np.eye(states)[None, :, state : state + 1]
 
 
 @dataclass(frozen=True, repr=False)
@@ -319,7 +343,9 @@ class Linear(_BuiltIn):
             raise InputError(f"linear: {len(self.weights)} weights given for {sequences} sequences; give one each")
         if self.of is not None:
             return self._readings(values, self._levels()[:, None], shares=np.asarray(self.weights))
-        return self._table(values, (np.asarray(self.weights)[:, None] * values)[:, :, None], names)
+        weights = np.asarray(self.weights)
+        unequal = bool((weights != weights[0]).any())
+        return self._table(values, (weights[:, None] * values)[:, :, None], names, needs_all=unequal)
 
 
 class _Extreme(_BuiltIn):
@@ -419,6 +445,7 @@ class Custom(Query):
             fold=self.fold,
             rows=self.contributions,
             denominator=self.divisor,
+            needs_all=self.divisor != 1.0,
             table=values,
             outputs=self._outputs(self.contributions.shape[2]),
             source=self,
@@ -531,6 +558,7 @@ class PerGroup(Query):
             block=labels,
             table=values,
             outputs=tuple(f"group {g + 1}: {name}" for g in range(len(self.groups)) for name in inner.outputs),
+            needs_all=True,
             groups=self.groups,
             source=self,
             names=tuple(names),
@@ -564,7 +592,7 @@ _WHOLE: dict[str, Callable[[], Query]] = {
 
 
 def parse_query(text: str) -> Query:
-    """The query of a text: mean, sum, max, min, count:STATE, histogram, identity, linear:W1,W2,...
+    """The query of a text: mean, sum, max, min, count:STATE, share:STATE, histogram, identity, linear:W1,W2,...
 
     Of readings, clipped to a range: mean, sum, linear:W1,W2,..., count:FROM..BELOW or histogram:EDGE1,EDGE2,...,
     followed by `of readings LOW..HIGH by RESOLUTION`.
@@ -579,15 +607,29 @@ def parse_query(text: str) -> Query:
     if head in _WHOLE and not tail:
         return _WHOLE[head]()
     try:
-        if head == "count":
-            return Count(int(tail))
+        if head in {"count", "share"}:
+            return Count(int(tail)) if head == "count" else Share(int(tail))
         if head == "linear":
             return Linear([float(w) for w in tail.split(",")])
     except ValueError:
         pass
     raise InputError(
-        f"query: {text!r} given; use mean, sum, max, min, histogram, identity, count:STATE or linear:W1,W2,..."
+        f"query: {text!r} given; use mean, sum, max, min, histogram, identity, count:STATE, share:STATE or "
+        "linear:W1,W2,..."
     )
+
+
+def describe(table: QueryTable) -> str:
+    """What a table computes, of how many sequences.
+
+    >>> describe(Share(1).on(np.array([[0.0, 1.0]] * 4))), describe(Mean().on(np.zeros((1, 2))))
+    ('share of 4 sequences in state 1', 'mean of one sequence')
+    """
+    whom = "one sequence" if table.sequences == 1 else f"{table.sequences:,} sequences"
+    source = table.source
+    if isinstance(source, Share | Count) and source.state is not None:
+        return f"{'share' if isinstance(source, Share) else 'number'} of {whom} in state {source.state}"
+    return f"{table.name} of {whom}"
 
 
 def to_query(query: Query | str) -> Query:

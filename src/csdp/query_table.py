@@ -102,12 +102,16 @@ class Table(Query):
         return np.asarray((answers / self.denominator).reshape(*states.shape[:-1], answers.shape[-1]))
 
     def publish(self: Any, noised: Floats, read: int | None) -> Floats:
-        """What an answer on the lattice stands for, given how many sequences were read."""
-        return np.asarray(noised / self.denominator)
+        """What an answer on the lattice stands for, given how many sequences were read (None for all)."""
+        return np.asarray(noised / (self.denominator if read is None or not self.is_mean else read))
 
-    def noise_factor(self, read: int | None) -> float:
+    def noise_factor(self: Any, read: int | None) -> float:
         """What the noise is multiplied by if only some sequences were read, against all of them."""
-        return 1.0
+        return float(self.sequences / read) if self.is_mean and read is not None else 1.0
+
+    def least_read(self: Any) -> int:
+        """The least number of sequences that a release rests on; those that were not read contribute nothing."""
+        return int(self.sequences) if self.needs_all else 1
 
     def __eq__(self: Any, other: Any) -> bool:
         if type(other) is not type(self):
@@ -124,7 +128,7 @@ class FoldTable(Table):
 
     `rows` (s, m, w): the contribution of every sequence in each state, or (1, m, w) if all have the same; `block` (s,):
     the block of w outputs that a sequence moves, 0 for all if none is given. Folded contributions are divided by
-    `denominator`.
+    `denominator`, or, if it is a mean, by the number of sequences that were read.
     """
 
     name: str
@@ -135,6 +139,9 @@ class FoldTable(Table):
     block: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.intp), repr=False)
     fold: Fold = "sum"
     denominator: float = 1.0
+    is_mean: bool = False
+    #: whether a tick at which some sequence was not read has no answer; always so unless it is one sum over sequences
+    needs_all: bool = False
     groups: Groups | None = None  #: the groups of sequences, if there is one answer per group
     source: Query | None = field(default=None, repr=False)  #: the query that the table is made of
     names: tuple[str, ...] = field(default=(), repr=False)  #: the sequences that `outputs` may be named after
@@ -157,8 +164,14 @@ class FoldTable(Table):
         object.__setattr__(self, "blocks", int(self.block.max()) + 1)
         object.__setattr__(self, "width", int(self.rows.shape[2]))
         object.__setattr__(self, "is_symmetric", self.blocks == 1 and self.rows.shape[0] == 1)
+        object.__setattr__(self, "needs_all", self.needs_all or self.fold != "sum" or self.blocks > 1)
 
     # ---- shape -----------------------------------------------------------------------------------------------------
+
+    @property
+    def sequences(self) -> int:
+        """The number of sequences."""
+        return int(self.table.shape[0])
 
     @cached_property
     def _in_own_block(self) -> bool:
@@ -209,17 +222,25 @@ class FoldTable(Table):
 
     @cached_property
     def offset(self) -> Floats:
-        """One possible answer (d,): all answers lie a multiple of `spacing` from it."""
+        """One possible answer (d,): all answers lie a multiple of `spacing` from it if every sequence was read."""
         return freeze(np.array(self.lattice_answers(np.zeros((1, self.table.shape[0]), dtype=np.intp))[0]))
 
-    @cached_property
-    def bounds(self) -> tuple[Floats, Floats]:
-        """The least and the largest answer of every output, before the division."""
-        join, start = {"sum": (np.add, 0.0), "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}[self.fold]
-        low, high = np.full((2, self.blocks, self.width), start)
-        join.at(low, self.block, self.own.min(axis=1))
-        join.at(high, self.block, self.own.max(axis=1))
-        return low.ravel(), high.ravel()
+    def lattice(self, read: int) -> tuple[Floats, float]:
+        """One possible answer (d,) of so many sequences, and a distance of which all others are multiples away."""
+        if read == self.sequences:
+            return self.offset, self.spacing
+        return (self.rows[0, 0] * read, self.spacing) if self.is_symmetric else (np.zeros(self.width), self.unit)
+
+    def bounds_of(self, read: int) -> tuple[Floats, Floats]:
+        """The least and the largest answer (d,) of so many sequences, before the division."""
+        if self.needs_all:
+            join, start = {"sum": (np.add, 0.0), "max": (np.maximum, -np.inf), "min": (np.minimum, np.inf)}[self.fold]
+            low, high = np.full((2, self.blocks, self.width), start)
+            join.at(low, self.block, self.own.min(axis=1))
+            join.at(high, self.block, self.own.max(axis=1))
+            return low.ravel(), high.ravel()
+        least, most = np.sort(self.own.min(axis=1), axis=0), np.sort(self.own.max(axis=1), axis=0)
+        return least[:read].sum(axis=0), most[self.sequences - read :].sum(axis=0)
 
     def labels(self, ages: Sequence[int]) -> Indices:
         """Numbers (s,) that agree for sequences with the same age and contribution; separate blocks may be alike."""
@@ -297,16 +318,22 @@ class FoldTable(Table):
     def lattice_answers(self) -> Callable[[npt.NDArray[Any]], Floats]:
         """Answers (T, d) of snapshots (T, s), exact, on the lattice (before the division).
 
-        A function: the cheapest way to answer is chosen once, because it runs at every tick.
+        A sequence whose state is -1 was not read and contributes nothing to a sum. A function: the cheapest way to
+        answer is chosen once, because it runs at every tick.
         """
         m = self.rows.shape[1]
         if self.is_symmetric and m <= COUNTED_STATES:
-            return lambda states: self.answers_of_counts(state_counts(states, m))
+            counted = [a for a in range(m) if self.fold != "sum" or self.rows[0, a].any()]  # others change no sum
+            return lambda states: self.answers_of_counts(state_counts(states, counted, m))
         everyone, own = np.arange(self.block.size), self.own
         if self.per_sequence:
             return lambda states: np.asarray(own[everyone, states, 0])
+        if self.blocks == 1 and self.fold == "sum":
+            none = np.zeros((len(self.rows), 1, self.width))
+            added = np.broadcast_to(np.hstack([self.rows, none]), (self.sequences, m + 1, self.width))
+            return lambda states: np.asarray(added[everyone, states].sum(axis=1))
         if self.blocks == 1:
-            reduce: Any = {"sum": np.sum, "max": np.max, "min": np.min}[self.fold]
+            reduce: Any = {"max": np.max, "min": np.min}[self.fold]
             return lambda states: np.asarray(reduce(own[everyone, states], axis=1))
         order = np.argsort(self.block, kind="stable")
         starts = np.searchsorted(self.block[order], np.arange(self.blocks))
@@ -347,6 +374,8 @@ class FunctionTable(Table):
     weights: ClassVar[None] = None
     denominator: ClassVar[float] = 1.0
     assumption: ClassVar[str] = ""
+    is_mean: ClassVar[bool] = False
+    needs_all: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         freeze(self.exact)
@@ -384,7 +413,15 @@ class FunctionTable(Table):
         return self.unit
 
     @property
-    def bounds(self) -> tuple[Floats, Floats]:
+    def sequences(self) -> int:
+        """The number of sequences."""
+        return int(self.table.shape[0])
+
+    def lattice(self, read: int) -> tuple[Floats, float]:
+        """One possible answer (d,), and a distance of which all others are multiples away."""
+        return self.offset, self.spacing
+
+    def bounds_of(self, read: int) -> tuple[Floats, Floats]:
         """The least and the largest answer of every output."""
         return self.answers.min(axis=0), self.answers.max(axis=0)
 
@@ -431,12 +468,11 @@ def first_row_if_alike(rows: Floats) -> Floats:
     return rows[:1] if (rows == rows[:1]).all() else rows
 
 
-def state_counts(states: npt.NDArray[Any], m: int) -> Ints:
-    """How many sequences of each snapshot (T, s) are in each state."""
-    counts = np.empty((states.shape[0], m), dtype=np.int64)
-    for a in range(1, m):
+def state_counts(states: npt.NDArray[Any], counted: Sequence[int], m: int) -> Ints:
+    """How many sequences of each snapshot (T, s) are in each of the states that are counted; 0 for the others."""
+    counts = np.zeros((states.shape[0], m), dtype=np.int64)
+    for a in counted:
         counts[:, a] = [np.count_nonzero(row == a) for row in states]
-    counts[:, 0] = states.shape[1] - counts[:, 1:].sum(axis=1)
     return counts
 
 

@@ -275,16 +275,16 @@ class ReadingsTable(Table):
         shares = np.broadcast_to(self.shares, self.sequences)
         return np.stack([column[levels] @ shares for column in self._added.T], axis=1)
 
+    def lattice(self, read: int) -> tuple[Floats, float]:
+        """One possible answer (d,), and a distance of which all others are multiples away, whoever was read."""
+        return self.offset, self.spacing
+
     def publish(self, noised: Floats, read: int | None) -> Floats:
         """What an answer on the lattice stands for, given how many sequences were read."""
         count = self.sequences if read is None else read
         total = float(self.shares.sum()) if self.needs_all else float(self.shares[0]) * count
         value = self.base * total + self.step * noised
         return np.asarray(value / count if self.is_mean else value)
-
-    def noise_factor(self, read: int | None) -> float:
-        """What the noise is multiplied by if only some sequences were read, against all of them."""
-        return self.sequences / read if self.is_mean and read is not None else 1.0
 
     def lattice_answers(self, states: npt.NDArray[Any]) -> NoReturn:
         """States do not determine the answer; `level_answers` takes the levels of the readings."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from accountant.systems import follow
-from attacks.cases import Case
+from attacks.cases import Case, PlanSpec
 from attacks.history import MANY, Outcome
 from attacks.library import make_plan
-from attacks.plain import Truth, answers
+from attacks.plain import Truth, answers, leaves_out
+from csdp.accountant import Lateness
 from csdp.errors import CsdpError
 from oracle import TooManyError
 
@@ -37,25 +39,25 @@ def _compare(case: Case, out: Outcome) -> None:
         return
     out.tags |= {f"state {component.kind}" for component in accountant.components}
     table = answers(spec.ask, spec.models[0].values, case.s, case.m)
-    rate = float(plan.divisor / (float(plan.scale) * plan.step))
     grid = math.prod(len(np.unique(column)) for column in table.T)
     rows = {step.tick: step.missing for step in case.steps}
     released = late = 0
     for tick in sorted(rows):
         if grid ** (released + 1) > 4 * MANY:
             break
-        reads = _reads(spec.ages, rows, tick)
-        if any(n is None for n in reads):
+        found = _reads(spec, rows, tick)
+        read = [i for i, n in enumerate(found) if n is not None]
+        if not read or (len(read) < case.s and not leaves_out(spec.ask)):
             continue
-        staleness = max(
-            tick - age - n  # type: ignore[operator]
-            for n, age in zip(reads, spec.ages, strict=True)
-        )
-        if staleness > spec.stale_limit:
-            continue
-        state = accountant.release(state, tick, stale=staleness > 0)
+        reads = [tick - age if n is None else n for n, age in zip(found, spec.ages, strict=True)]
+        delays = np.array([-1 if n is None else tick - age - n for n, age in zip(found, spec.ages, strict=True)])
+        staleness = int(delays.max())
+        out.tags |= {"missing sequences"} if len(read) < case.s else set()
+        state = accountant.release(state, tick, stale=_lateness(delays, named=case.seed % 8 < 4))
         released, late = released + 1, max(late, staleness)
-        truth.add(tuple(reads), table, rate)  # type: ignore[arg-type]
+        divisor = len(read) if spec.ask.name == "mean" else plan.divisor
+        table = answers(spec.ask, spec.models[0].values, case.s, case.m, read)
+        truth.add(tuple(reads), table, float(divisor / (float(plan.scale) * plan.step)))
         told = truth.present(spec, tick)
         out.compare("present of an accountant", accountant.leakage(state).epsilon, told[0], tick)
         out.compare("present of an accountant later", accountant.leakage(state, tick + 2).epsilon, told[2], tick)
@@ -71,8 +73,16 @@ def _compare(case: Case, out: Outcome) -> None:
         out.compare("lifetime of an accountant", accountant.lifetime(released, stale=late), truth.lifetime(spec), tick)
 
 
-def _reads(ages: tuple[int, ...], rows: dict[int, tuple[int, ...]], tick: int) -> list[int | None]:
+def _reads(spec: PlanSpec, rows: dict[int, tuple[int, ...]], tick: int) -> list[int | None]:
+    """The slice of every sequence's reading; None if there is none that is new enough."""
     return [
-        max((t for t, lost in rows.items() if t <= tick - age and i not in lost), default=None)
-        for i, age in enumerate(ages)
+        max((t for t, lost in rows.items() if 0 <= tick - age - t <= spec.stale_limit and i not in lost), default=None)
+        for i, age in enumerate(spec.ages)
     ]
+
+
+def _lateness(delays: NDArray[np.int64], *, named: bool) -> bool | Lateness:
+    """What the accountant is given of the sequences that are late or missing: their names, or that there are some."""
+    if named:
+        return Lateness.from_delays(delays)
+    return bool(delays.max() > 0) or Lateness(unnamed=bool(delays.min() < 0))

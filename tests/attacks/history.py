@@ -11,7 +11,7 @@ import numpy as np
 
 from attacks.cases import Case, PlanSpec, Step
 from attacks.library import NAMES, CrashError, Tap, follow_sequences, make_plan
-from attacks.plain import Truth, answers
+from attacks.plain import Truth, answers, leaves_out
 from csdp.errors import CsdpError, InputError
 from csdp.ledger import Ledger
 from csdp.panel import Panel
@@ -321,27 +321,35 @@ class Drive:
         """Where its readings were, what it answered, and how noisy: from the tap and the rows that were given."""
         spec, plan, tick = one.spec, one.plan, release.tick
         first = min(rows)
-        reads = []
+        reads, used = [], []
         for i, age in enumerate(spec.ages):
-            known = [t for t, row in rows.items() if first <= t <= tick - age and row[i] >= 0]
-            self.out.expect("a sequence without a reading was published", bool(known), tick)
+            oldest = max(first, tick - age - spec.stale_limit)
+            known = [t for t, row in rows.items() if oldest <= t <= tick - age and row[i] >= 0]
+            used += [i] if known else []
             reads.append(max(known, default=tick - age))
-        late = max((tick - age - n for n, age in zip(reads, spec.ages, strict=True)), default=0)
         self.out.expect(
-            "older than the plan allows", late <= spec.stale_limit, tick, seen=late, wanted=spec.stale_limit
+            "a sequence without a reading was published", leaves_out(spec.ask) or len(used) == len(reads), tick
         )
+        self.out.expect("nothing was read", bool(used), tick)
+        if leaves_out(spec.ask):
+            self.out.expect("another count", release.count == len(used), tick, seen=release.count, wanted=len(used))
+        late = max((tick - age - n for n, age in zip(reads, spec.ages, strict=True)), default=0)
+        self.out.expect("another staleness", late == release.stale, tick, seen=release.stale, wanted=late)
         if late:
             self.out.tags.add("stale readings")
+        if len(used) < len(reads):
+            self.out.tags.add("missing sequences")
         scale, steps = draw
         level = plan.at(plan.level(tick))
-        table = answers(spec.ask, spec.models[0].values, self.case.s, self.case.m)
+        table = answers(spec.ask, spec.models[0].values, self.case.s, self.case.m, used)
+        divisor = len(used) if spec.ask.name == "mean" else plan.divisor
         number = 0
         for i, n in enumerate(reads):
-            number = number * self.case.m + max(0, rows[n][i])
-        answer = np.asarray(release.values) - np.asarray(steps, dtype=float) * level.step / plan.divisor
+            number = number * self.case.m + (max(0, rows[n][i]) if i in used else 0)
+        answer = np.asarray(release.values) - np.asarray(steps, dtype=float) * level.step / divisor
         error = float(np.abs(answer - table[number]).max())
         self.out.expect("the answer is not that of the query", error < 1e-6, tick, seen=error)
-        self.truth.add(tuple(reads), table, float(plan.divisor / (float(scale) * level.step)))
+        self.truth.add(tuple(reads), table, float(divisor / (float(scale) * level.step)))
         self.out.releases += 1
 
     def _now(self, tick: int) -> float:

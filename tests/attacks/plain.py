@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,19 +17,27 @@ Array = NDArray[np.float64]
 QUIET = 6
 
 
-def answers(ask: Ask, values: Array, s: int, m: int) -> Array:
-    """What is asked of every snapshot, in plain words."""
+def leaves_out(ask: Ask) -> bool:
+    """Whether the statistic is one of those that were read; others need every sequence."""
+    equal = len(set(ask.weights)) == 1
+    sums = {"mean", "sum", "count", "histogram", "above", "weighted"}
+    return not ask.groups and (ask.name in sums or (ask.name == "linear" and equal))
+
+
+def answers(ask: Ask, values: Array, s: int, m: int, read: Sequence[int] | None = None) -> Array:
+    """What is asked of every snapshot, in plain words; of the sequences that were read."""
     if not ask.groups:
-        return np.array([_answer(ask, z, values, range(s)) for z in digits_of(s, m)], dtype=float)
+        members = range(s) if read is None else read
+        return np.array([_answer(ask, z, values, members) for z in digits_of(s, m)], dtype=float)
     rows = [[a for g in ask.groups for a in _answer(ask, z, values, g)] for z in digits_of(s, m)]
     return np.array(rows, dtype=float)
 
 
-def _answer(ask: Ask, z: NDArray[np.intp], values: Array, members: object) -> list[float]:
+def _answer(ask: Ask, z: NDArray[np.intp], values: Array, members: Sequence[int]) -> list[float]:
     m = values.shape[-1]
     table = np.broadcast_to(values, (len(z), m))
-    states = [int(z[i]) for i in members]  # type: ignore[attr-defined]
-    v = [float(table[i, z[i]]) for i in members]  # type: ignore[attr-defined]
+    states = [int(z[i]) for i in members]
+    v = [float(table[i, z[i]]) for i in members]
     name = ask.name
     plain = {
         "mean": lambda: [sum(v) / len(v)],
@@ -37,10 +47,10 @@ def _answer(ask: Ask, z: NDArray[np.intp], values: Array, members: object) -> li
         "count": lambda: [sum(a == ask.state for a in states)],
         "histogram": lambda: [states.count(a) for a in range(m)],
         "identity": lambda: v,
-        "linear": lambda: [sum(w * u for w, u in zip(ask.weights, v, strict=True))],
+        "linear": lambda: [sum(ask.weights[i] * u for i, u in zip(members, v, strict=True))],
         "custom": lambda: [max(v) - min(v) + 2.0 * v[0]],
         "above": lambda: [sum(u > table.mean() for u in v)],
-        "weighted": lambda: [sum(w * u for w, u in zip(ask.weights, v, strict=True))],
+        "weighted": lambda: [sum(ask.weights[i] * u for i, u in zip(members, v, strict=True))],
         "average": lambda: [sum(v) / 4],
         "gap": lambda: [max(8.0 - u for u in v)],
     }

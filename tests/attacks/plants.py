@@ -31,6 +31,11 @@ def late_readings_cost_nothing(patch: Patch) -> None:
     patch.setattr(account, "add_release", add_release)
 
 
+def missing_sequences_are_charged_as_planned(patch: Patch) -> None:
+    """A release from which a sequence is missing is charged as if its contribution could cancel others."""
+    patch.setattr(Accountant, "counts_missing", False)
+
+
 def repeated_readings_cost_nothing(patch: Patch) -> None:
     """A late reading was read before, and its record does not pay again."""
     real = Accountant.event_level

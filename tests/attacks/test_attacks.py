@@ -28,6 +28,7 @@ from attacks.plants import (
     a_vector_state_tells_what_its_largest_sequence_tells,
     an_estimator_fits_every_plan,
     late_readings_cost_nothing,
+    missing_sequences_are_charged_as_planned,
     the_peak_is_now,
 )
 from oracle import joint_kernel
@@ -54,6 +55,13 @@ def one_release_that_is_late() -> Case:
     slow = spec(np.array([[0.75, 0.25], [0.25, 0.75]]), np.broadcast_to([[0.99, 0.01], [0.01, 0.99]], (2, 2, 2, 2)))
     plan = PlanSpec((slow,), Ask("mean"), (1, 1), 1.0, stale_limit=1, levels=(0.0, 0.0, 1.0))
     return Case(4, (plan,), (Step(0, "push"), Step(1, "push", missing=(1,)), Step(2, "push")))
+
+
+def one_of_two_that_cancel_is_missing() -> Case:
+    """The second sequence is nearly always what the first is not, so that their sum says little, but for a gap."""
+    rows = np.array([[SLOW, SLOW], [SLOW[::-1], SLOW]])
+    plan = PlanSpec((spec(COPIES, rows),), Ask("sum"), (1, 1), 2.0)
+    return Case(4, (plan,), (Step(0, "push", missing=(1,)), Step(1, "push")))
 
 
 def a_change_to_more_noise() -> Case:
@@ -122,6 +130,7 @@ def test_no_number_of_a_sample_is_below_the_truth() -> None:
     assert coverage.checks > 32 * len(SAMPLE)
     assert min(coverage.numbers.values()) > 1 - 1e-9
     assert {"change of plan", "stale readings", "private fit", "restart", "unequal ages"} <= set(coverage.tags)
+    assert "missing sequences" in coverage.tags
     assert "estimator of another plan" in coverage.tags
 
 
@@ -156,6 +165,7 @@ def test_a_wrong_rule_is_found(
     ("plant", "made"),
     [
         (late_readings_cost_nothing, one_release_that_is_late),
+        (missing_sequences_are_charged_as_planned, one_of_two_that_cancel_is_missing),
         (the_peak_is_now, one_release_that_tells_more_later),
         (an_estimator_fits_every_plan, a_change_to_more_noise),
         (a_vector_state_reads_all_at_the_smallest_age, a_copy_that_is_read_late),

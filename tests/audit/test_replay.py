@@ -14,6 +14,7 @@ from csdp.ledger import Admission, Charge, DatasetState, Ledger, PrivacyLimits, 
 from csdp.panel import Panel
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Publisher
+from csdp.publisher.sources import Ready
 from csdp.schedule import Schedule
 
 from audit.mechanisms import ONE, PAIR  # isort: skip
@@ -158,7 +159,7 @@ def test_a_lost_tick_and_a_refused_one(where):
         publisher = Publisher(plan(), dataset=NAME, ledger=ledger, budget=0.3)
         publisher.push([0], time=0)
         publisher.push([0], time=1)
-        publisher._reserve(publisher._rule.list_requests([(2, 0)], None))
+        publisher._reserve(publisher._rule.list_requests([Ready(2, 0, publisher.plan.model.sequences)], None))
         publisher.push([0], time=2)
         publisher.push([0], time=3)
         with pytest.raises(BudgetExceeded):

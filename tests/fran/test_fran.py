@@ -30,6 +30,7 @@ from csdp import (
 from csdp.errors import InputError, UnsafeRandomnessWarning
 from csdp.noise import Randomness
 from csdp.plan import Plan
+from csdp.query import PerGroup
 from oracle import l1, snapshots
 
 SYMMETRIC = [[0.7, 0.3], [0.3, 0.7]]
@@ -85,7 +86,8 @@ def test_batch_is_the_fold_of_steps(
     states[rng.random(states.shape) < missing] = -1
     one_by_one, reasons = folded(plan, states)
     assert fran.batch(plan, states, seeded()) == one_by_one
-    stale, why = fran.availability(plan, states < 0)
+    stale, counts = fran.freshness(plan, states < 0)
+    why = fran.reasons_against(plan, counts)
     assert why == reasons
     assert [o is None for o in one_by_one] == [bool(r) for r in reasons]
     assert [o.stale for o in one_by_one if o is not None] == [int(s) for s, r in zip(stale, why, strict=True) if not r]
@@ -122,17 +124,75 @@ def test_aged_values_are_the_aged_ones(ages: list[int], limit: int, seed: int) -
             assert np.allclose(output.values, THREE.values[expected[0]], atol=0.01)
 
 
-def test_a_reading_older_than_the_limit_leaves_the_tick_out() -> None:
-    plan = Plan(PAIR, Mean(), 1, 1.0, stale_limit=1)
-    rows = np.array([[0, 0], [0, 1], [-1, 1], [-1, 1], [-1, 1], [1, 1], [1, 1]])
-    outputs, reasons = folded(plan, rows)
-    assert [None if o is None else o.stale for o in outputs] == [None, 0, 0, 1, None, None, 0]
+def test_a_reading_older_than_the_limit_is_left_out_of_sums_and_ends_the_tick_of_others() -> None:
+    rows = np.array([[0, 0], [0, 1], [-1, 1], [-1, 1], [-1, 1], [1, 1], [-1, -1], [1, 1]])
+    outputs, reasons = folded(Plan(PAIR, Mean(), 1, 1.0), rows)
+    assert [None if o is None else o.count for o in outputs] == [None, 2, 2, 1, 1, 1, 2, None]
     assert reasons[0] == "1 of 2 snapshots read so far"
-    assert reasons[4] == "some reading is missing, or more than 1 steps older than planned"
-    never, why = folded(plan, np.array([[-1, 0]] * 4))
-    assert never == [None] * 4
-    assert why[3] == "some reading is missing, or more than 1 steps older than planned"
-    assert fran.release(fran.init(plan), seeded()) is None
+    assert reasons[7] == "no sequence was read at its age"
+    outputs, _ = folded(Plan(PAIR, Mean(), 1, 1.0, stale_limit=1), rows)
+    assert [None if o is None else (o.count, o.stale) for o in outputs[1:]] == [
+        (2, 0),
+        (2, 0),
+        (2, 1),
+        (1, 0),
+        (1, 0),
+        (2, 0),
+        (2, 1),
+    ]
+    outputs, reasons = folded(Plan(PAIR, Max(), 1, 1.0, stale_limit=1), rows)
+    assert [None if o is None else o.stale for o in outputs] == [None, 0, 0, 1, None, None, 0, 1]
+    assert {o.count for o in outputs if o is not None} == {None}
+    assert reasons[4] == "some reading is missing, or more than 1 steps older than planned; max needs all of them"
+    assert fran.release(fran.init(Plan(PAIR, Mean(), 1, 1.0)), seeded()) is None
+
+
+LEFT_OUT = {
+    "mean": (Mean(), lambda v, z: [sum(v) / len(v)]),
+    "sum": (Sum(), lambda v, z: [sum(v)]),
+    "count": (Count(2), lambda v, z: [z.count(2)]),
+    "histogram": (Histogram(), lambda v, z: [z.count(a) for a in range(3)]),
+    "linear, equal weights": (Linear([2.0] * 3), lambda v, z: [2.0 * sum(v)]),
+    "custom": (Custom([[1, 2, 4], [0, 0, 1], [8, 8, 0]]), None),
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_sequences_that_were_not_read_contribute_nothing(name: str) -> None:
+    """Against plain Python, with noise far below the distance of values; the mean is that of those that were read."""
+    query, plain = LEFT_OUT[name]
+    plan = Plan(THREE, query, [1, 0, 2], 1e6)
+    rng = np.random.default_rng(5)
+    states = rng.integers(0, 3, (60, 3)).astype(np.int8)
+    states[rng.random(states.shape) < 0.4] = -1
+    outputs, _ = folded(plan, states)
+    seen = 0
+    for t, output in enumerate(outputs):
+        aged = {i: int(states[t - age, i]) for i, age in enumerate(plan.ages) if t >= age and states[t - age, i] >= 0}
+        if t < 2 or not aged:
+            assert output is None
+            continue
+        if plain is None:
+            wanted = [sum(query.contributions[i, a, 0] for i, a in aged.items())]
+        else:
+            wanted = plain([float(THREE.values[a]) for a in aged.values()], list(aged.values()))
+        assert output is not None
+        assert output.count == len(aged)
+        assert np.allclose(output.values, wanted, atol=0.01)
+        seen += len(aged) < 3
+    assert seen > 20
+
+
+@pytest.mark.parametrize(
+    "query",
+    [Max(), Min(), Identity(), Linear([1, 2, 1]), Custom(np.ptp), PerGroup("sum", ((0, 1), (2,)))],
+)
+def test_statistics_that_are_another_one_without_a_sequence_need_all(query: object) -> None:
+    outputs, reasons = folded(Plan(THREE, query, 0, 1.0), np.array([[0, 1, 2], [0, -1, 2]]))  # type: ignore[arg-type]
+    assert outputs[0] is not None
+    assert outputs[0].count is None
+    assert outputs[1] is None
+    assert "needs all of them" in reasons[1]
 
 
 def test_how_old_the_readings_of_a_release_are() -> None:

@@ -37,7 +37,7 @@ def test_a_source_that_does_not_tell_which_is_charged_whole(tmp_path):
 
     class Silent:
         def __init__(self, source):
-            self.availability, self.answers = source.availability, source.answers
+            self.availability, self.answers, self.counts = source.availability, source.answers, source.counts
 
     with Ledger.open(tmp_path / "ledger.db") as ledger:
         Publisher(plan, dataset="told", ledger=ledger).publish(panel)

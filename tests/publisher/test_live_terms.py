@@ -14,6 +14,7 @@ from csdp.fran import Output
 from csdp.ledger import Admission, Charge, DatasetState, Ledger, TickGrid
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.publisher.gate import record_output
+from csdp.publisher.sources import Ready
 
 from publisher.rules import NAME, opened, panel, plan, snapshot  # isort: skip
 
@@ -76,7 +77,7 @@ def test_a_publisher_of_an_old_plan_at_every_step(publisher_at: Open) -> None:
     """Reserve, commit of what was reserved before, observe, recorded ticks, questions, another change."""
     first, second = publisher_at(), publisher_at()
     second.publish(panel(3))
-    [held], _ = second._reserve(second._rule.list_requests([(3, 0)], None))
+    [held], _ = second._reserve(second._rule.list_requests([Ready(3, 0, second.plan.model.sequences)], None))
     first.change_plan(plan(epsilon_c=0.25), from_tick=4)
     output = record_output(second.plan, held, Output((1.0,), (), (), stale=0, unsafe=False))
     done = second.ledger.commit(held, output)  # charged before the change, and carried over by it

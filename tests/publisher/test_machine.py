@@ -22,6 +22,7 @@ from csdp.publisher.gate import record_output
 from publisher.rules import NAME, PAIR, charged_ticks, opened, outputs, panel, plan, same, snapshot  # isort: skip
 from accountant.systems import by_states
 from csdp.accountant.account import add_release
+from csdp.publisher.sources import Ready
 
 BUDGETS = {(1, 1): 0.3, (2, 2): 0.2, (1, 2): 0.25, (0, 0): 0.7}
 
@@ -95,7 +96,8 @@ class PublisherMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3))
     def hold(self, count: int) -> None:
         """Ticks are charged, and their holder is slow to commit: nobody else draws them, and limits count them."""
-        ticks = [(self.tick + number, 0) for number in range(1, count + 1)]
+        sequences = self.publisher.plan.model.sequences
+        ticks = [Ready(self.tick + number, 0, sequences) for number in range(1, count + 1)]
         self.tick += count
         answers, error = self.publisher._reserve(self.publisher._rule.list_requests(ticks, None))
         self.held += [one for one in answers if isinstance(one, Reserved)]

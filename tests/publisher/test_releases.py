@@ -9,13 +9,15 @@ import pytest
 from csdp.errors import LedgerBusyError, LedgerConflictError
 from csdp.ledger import Reserved
 from csdp.publisher import Publisher, Release, Skipped
+from csdp.publisher.sources import Ready
 
 from publisher.rules import opened, snapshot  # isort: skip
 
 
 def holding(publisher: Publisher, *ticks: int) -> list[Reserved]:
     """Reserved and not committed, as by a process that is at work."""
-    answers, refusal = publisher._reserve(publisher._rule.list_requests([(tick, 0) for tick in ticks], None))
+    wanted = [Ready(tick, 0, publisher.plan.model.sequences) for tick in ticks]
+    answers, refusal = publisher._reserve(publisher._rule.list_requests(wanted, None))
     assert refusal is None
     assert all(isinstance(one, Reserved) for one in answers)
     return answers  # type: ignore[return-value] # just checked

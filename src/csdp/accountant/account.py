@@ -21,6 +21,7 @@ from csdp.accountant.fixed_point import Consecutive
 from csdp.accountant.record import Lateness, Pending, Stale, State, simplify_stale
 from csdp.bounds.adversary import find_vantages
 from csdp.bounds.result import Leakage, round_up
+from csdp.chain.steps import MAX_STATES, joint_states
 from csdp.errors import CsdpError, InputError
 from csdp.numbers import Floats
 from csdp.plan import Plan
@@ -126,7 +127,7 @@ class Accountant:
             state: the state before it.
             tick: its tick, after that of the state; by default the next one.
             stale: whether some reading was older than planned; better, which and by how much, and which were missing
-                (`Lateness`): if sequences are followed one by one, these cost nothing.
+                (`Lateness`): these cost nothing.
             epsilon_c: the noise level of this release if it is below the plan's; its cost shrinks in proportion.
         """
         tick = state.tick + 1 if tick is None else tick
@@ -136,7 +137,7 @@ class Accountant:
         if tick <= state.tick:
             raise InputError(f"accountant: tick {tick} is not after tick {state.tick}")
         if isinstance(stale, Lateness):
-            stale = simplify_stale(stale, delays=self.follows_delays, missing=self.follows_missing)
+            stale = simplify_stale(stale, delays=self.follows_delays, missing=self.counts_missing)
         if state.consecutive is not None and tick == state.tick + 1 and not stale and share == 1.0:
             return replace(self.history(state.consecutive + 1), tick=tick)
         return add_release(self.components, state, tick, stale=stale, share=share)
@@ -153,6 +154,21 @@ class Accountant:
         """
         numbers = [each.initial_state().size for each in self.components if each.follows_missing]
         return 0 < sum(numbers) <= FOLLOWED_NUMBERS and all(each.kind != "metric" for each in self.components)
+
+    @cached_property
+    def counts_missing(self) -> bool:
+        """Whether a release from which sequences are missing costs something else than one as planned.
+
+        It may cost more where contributions of sequences that depend on each other cancel: a missing one ends that.
+        Components too large for an exact leakage never count on it.
+        """
+        query = self.plan.query
+        cancels = query.of_states and any(
+            len(members) > 1 and joint_states(len(members), model.states) <= MAX_STATES
+            for model in self.plan.chain.members
+            for members in model.components()
+        )
+        return not query.needs_all and (cancels or self.follows_missing)
 
     # ---- leakage of the present ----------------------------------------------------------------------------------
 

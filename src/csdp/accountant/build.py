@@ -16,6 +16,7 @@ from csdp.bounds.leakage import Setting
 from csdp.bounds.slice import has_slice
 from csdp.chain import Model
 from csdp.chain.steps import METRIC_STATES
+from csdp.numbers import Floats
 from csdp.plan import Plan
 from csdp.query_table import FoldTable, all_snapshots
 
@@ -62,6 +63,7 @@ def _components_of(model: Model, plan: Plan, rule: Rule, known: Known | None) ->
         else:
             component = JointComponent(
                 part.model,
+                members,
                 ages=_ages(part),
                 cost=_noise_cost(part),
                 rule="auto" if rule == "vector" else rule,
@@ -117,7 +119,8 @@ def _noise_cost(part: Part) -> Cost:
     if isinstance(query, FoldTable) and query.fold == "sum":
         chosen = query.contributions(part.members)[np.arange(s), all_snapshots(s, m)]  # (snapshots, s, d)
         old = np.asarray(ages)
-        return Cost(part.alpha, {age: (chosen[:, old == age].sum(axis=1),) for age in set(ages)}, rate)
+        answers: dict[int, tuple[Floats, ...]] = {age: (chosen[:, old == age].sum(axis=1),) for age in set(ages)}
+        return Cost(part.alpha, answers, rate, chosen, old)
     if len(set(ages)) > 1:
         return whole
     return Cost(part.alpha, {ages[0]: tuple(part.answers())}, rate)

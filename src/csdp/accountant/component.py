@@ -37,13 +37,15 @@ _CACHED_LAWS = 48
 class Read:
     """What a release reads at one slice: at one age, `delay` steps later than planned.
 
-    `rows`: which sequences of the component, None for all. `whole`: some readings were late and it is not known which,
-    so the release counts whole, for everything, at its newest age. `part`: which of two states it is charged to.
+    `rows`: which sequences of the component, None for all. `unnamed`: some were not read, and it is not known which.
+    `whole`: some readings were late and it is not known which, so the release counts whole, for everything, at its
+    newest age. `part`: which of two states it is charged to.
     """
 
     age: int
     delay: int = 0
     rows: Bools | None = None
+    unnamed: bool = False
     whole: bool = False
     part: int = 0
 

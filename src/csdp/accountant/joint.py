@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -17,12 +17,13 @@ import numpy as np
 from csdp.accountant.component import PEAK_STEPS, Before, Caps, Component, Kind, Read, worst_component
 from csdp.accountant.fixed_point import accelerate_to_rest
 from csdp.accountant.kernels import BackwardKernel, EnvironmentKernels, apart
+from csdp.accountant.record import Lateness, Stale, was_late
 from csdp.bounds.adversary import PLAIN, Vantage, list_paths
 from csdp.bounds.metric import AgedPairs, FlowSolver, answer_distances, contraction_coefficient
 from csdp.chain import EnvironmentChain, Model
 from csdp.chain.steps import METRIC_STATES
 from csdp.chain.views import PathView
-from csdp.numbers import Floats, Indices
+from csdp.numbers import Bools, Floats, Indices
 
 #: Joint states of a component up to which the scalar state is kept.
 SCALAR_STATES = 256
@@ -32,21 +33,34 @@ METRIC_SPREAD = 8
 _COUNTED = 2000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cost:
     """What one release costs in a component, by the age at which its readings are taken.
 
     `alpha` is the whole cost, d(k) epsilon_c; `answers[a]` are the query's answers on what is read at age a. If they
-    cannot be separated (max, min, custom at unequal ages) `answers` is empty and the scalar state is used.
+    cannot be separated (max, min, custom at unequal ages) `answers` is empty and the scalar state is used. `own`: of a
+    sum, the contribution (snapshots, s, d) of every sequence.
     """
 
     alpha: float
     answers: dict[int, tuple[Floats, ...]]  # age -> answers (snapshots, d) for what the others may contribute
     rate: float
+    own: Floats | None = None
+    ages: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
 
     def distances(self, age: int, seen: Indices) -> Floats:
         """epsilon_c |f(z) - f(z')| / Delta_f of what is read at one age, between snapshots that can occur."""
         return answer_distances([table[seen] for table in self.answers[age]], self.rate)
+
+    def distances_of(self, age: int, seen: Indices, rows: Bools | None) -> Floats:
+        """The same of the sequences (rows) that were read; None if that is not known, so that nothing cancels."""
+        assert self.own is not None
+        own = self.own[seen]
+        here = self.ages == age
+        if rows is not None:
+            return answer_distances([own[:, here & rows].sum(axis=1)], self.rate)
+        each = [answer_distances([own[:, i]], self.rate) for i in np.flatnonzero(here)]
+        return np.asarray(np.sum(each, axis=0))
 
 
 class Known:
@@ -63,6 +77,7 @@ class JointComponent(Component):
 
     Args:
         model: the model of the component.
+        members: its sequences in the whole model.
         ages: the ages at which its sequences are read.
         cost: what a release costs.
         rule: "metric" or "scalar" for that state if it fits; "auto" for the sharper of them.
@@ -70,9 +85,17 @@ class JointComponent(Component):
     """
 
     def __init__(
-        self, model: Model, *, ages: Sequence[int], cost: Cost, rule: str = "auto", known: Known | None = None
+        self,
+        model: Model,
+        members: Sequence[int],
+        *,
+        ages: Sequence[int],
+        cost: Cost,
+        rule: str = "auto",
+        known: Known | None = None,
     ) -> None:
         super().__init__(model, ages, cost.alpha)
+        self._members = tuple(members)
         self._cost = cost
         self._digest = model.digest
         self._known = Known() if known is None else known
@@ -137,6 +160,19 @@ class JointComponent(Component):
         state = self.initial_state()
         return np.asarray(state + level * apart(state))
 
+    def reads(self, stale: Stale) -> list[Read]:
+        """What a release reads, by age; whole, at its newest age, if something was late.
+
+        Of the sequences that were read, if some are missing. One that stands for components that are alike follows the
+        worst of them: any may be missing.
+        """
+        if self.kind != "metric" or not isinstance(stale, Lateness) or was_late(stale):
+            return super().reads(stale)  # the whole cost is that of any of the sequences
+        there = stale.was_read(self._members)
+        if stale.unnamed or (stale.missing and self.alike is not None):
+            return [Read(age, unnamed=True) for age in self.ages]
+        return [Read(age, rows=None if there.all() else there) for age in self.ages]
+
     def add(self, state: Floats, read: Read, *, behind: int = 0, share: float = 1.0) -> Floats:
         """Add what a release reads at one slice; a release that counts whole does so between any two snapshots."""
         if self.kind != "metric":
@@ -146,6 +182,8 @@ class JointComponent(Component):
         if read.whole:
             return np.asarray(state + self.alpha * share * distinct)
         distances = self._distances[read.age]
+        if read.unnamed or read.rows is not None:
+            distances = self._cost.distances_of(read.age, self.kernels.seen, read.rows)
         return np.asarray(state + (share * distances.max() * distinct if behind else share * distances))
 
     @cached_property

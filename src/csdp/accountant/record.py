@@ -22,8 +22,8 @@ PACKED_SIZE = 4096
 COMPRESSED = "z:"
 #: Sequences of one delay that a record lists one by one; more are packed as bits.
 _LISTED = 64
-#: The key of missing sequences in a record.
-_MISSING = "missing"
+#: The keys of missing sequences in a record, and of those that have no names.
+_MISSING, _UNNAMED = "missing", "unnamed"
 #: Sequences that a record may name.
 _MOST = 2**31
 
@@ -32,36 +32,33 @@ _MOST = 2**31
 class Lateness:
     """By delay, in steps, the sequences that were read so much later than planned; all others as planned.
 
-    `missing`: the sequences that were not read at all, of which the release reveals nothing.
+    `missing`: the sequences that were not read at all, of which the release reveals nothing. `unnamed`: some were not
+    read, and it is not known which.
 
     >>> Lateness.from_delays([0, 2, 0, 2, 1]).to_record()
     {'1': [4], '2': [1, 3]}
-    >>> Lateness.from_missing([False, True, False]).to_record()
+    >>> Lateness.from_delays([0, -1, 0]).to_record()
     {'missing': [1]}
     """
 
-    by_delay: tuple[tuple[int, tuple[int, ...]], ...]
+    by_delay: tuple[tuple[int, tuple[int, ...]], ...] = ()
     missing: tuple[int, ...] = ()
+    unnamed: bool = False
 
     @classmethod
     def from_delays(cls, delays: npt.ArrayLike) -> Lateness:
-        """From the steps by which every sequence was late, 0 if it was not."""
+        """From the steps by which every sequence was late, 0 if it was not, and -1 if it was not read."""
         steps = np.asarray(delays)
-        if steps.ndim != 1 or steps.dtype.kind not in "iu" or (steps < 0).any():
-            raise InputError(f"delays: {steps.dtype} of shape {steps.shape} given; whole steps, 0 or more, by sequence")
+        if steps.ndim != 1 or steps.dtype.kind not in "iu" or (steps < -1).any():
+            raise InputError(
+                f"delays: {steps.dtype} of shape {steps.shape} given; whole steps by sequence, 0 or more, -1 if missing"
+            )
         late = [int(delay) for delay in np.unique(steps) if delay > 0]
-        return cls(tuple((delay, tuple(np.flatnonzero(steps == delay).tolist())) for delay in late))
-
-    @classmethod
-    def from_missing(cls, missing: npt.ArrayLike) -> Lateness:
-        """From whether every sequence was not read; those that were, as planned."""
-        absent = np.asarray(missing)
-        if absent.ndim != 1 or absent.dtype != np.bool_:
-            raise InputError(f"missing: {absent.dtype} of shape {absent.shape} given; true or false, by sequence")
-        return cls((), tuple(np.flatnonzero(absent).tolist()))
+        by_delay = tuple((delay, tuple(np.flatnonzero(steps == delay).tolist())) for delay in late)
+        return cls(by_delay, tuple(np.flatnonzero(steps == -1).tolist()))
 
     def __bool__(self) -> bool:
-        return bool(self.by_delay or self.missing)
+        return bool(self.by_delay or self.missing or self.unnamed)
 
     @property
     def worst(self) -> int:
@@ -93,6 +90,7 @@ class Lateness:
         """The form that is recorded: sequences by delay, packed if there are many."""
         groups: list[tuple[str, tuple[int, ...]]] = [(str(delay), late) for delay, late in self.by_delay]
         groups += [(_MISSING, self.missing)] if self.missing else []
+        groups += [(_UNNAMED, ())] if self.unnamed else []
         return {name: list(late) if len(late) <= _LISTED else _pack_bits(late) for name, late in groups}
 
     @classmethod
@@ -102,12 +100,12 @@ class Lateness:
             name: _unpack_bits(late) if isinstance(late, str) else tuple(map(int, late))
             for name, late in record.items()
         }
-        missing = unpacked.pop(_MISSING, ())
+        missing, unnamed = unpacked.pop(_MISSING, ()), unpacked.pop(_UNNAMED, None) is not None
         groups = {int(delay): late for delay, late in unpacked.items()}
         named = [*missing, *(k for late in groups.values() for k in late)]
         if any(delay < 1 for delay in groups) or len(set(named)) < len(named) or any(not 0 <= k < _MOST for k in named):
             raise InputError("lateness: a record with delays below 1, or a sequence in two places; it was altered")
-        return cls(tuple(sorted(groups.items())), missing)
+        return cls(tuple(sorted(groups.items())), missing, unnamed)
 
 
 #: How a release was read: as planned (False), some of it later, it is not known which (True), or which and how late.
@@ -125,13 +123,13 @@ def simplify_stale(stale: Stale, *, delays: bool, missing: bool) -> Stale:
     Args:
         stale: what is known of it.
         delays: whether it follows which readings were late; else a late one counts whole.
-        missing: whether it follows which were missing; else they count as read.
+        missing: whether it matters which were missing; else they count as read.
     """
     if not isinstance(stale, Lateness):
         return stale
     if stale.by_delay:
         return (stale if missing else Lateness(stale.by_delay)) if delays else True
-    return stale if missing and stale.missing else False
+    return stale if missing and stale else False
 
 
 def record_stale(stale: Stale) -> Any:

@@ -314,24 +314,25 @@ class _DatasetReplay:
         """
         assert self._accountant is not None
         assert entry.tick is not None
+        sequences = self._accountant.plan.model.sequences
         if charge.late is not None:
             late = Lateness.from_record(charge.late)
             if published is not None and int(published["stale"]) != late.worst:
                 words = "the readings that are recorded as late are not as late as the output says"
                 self._report(entry, words, float(late.worst), float(published["stale"]))
                 return int(published["stale"]), self._release(entry.tick, stale=True)
-            sequences = self._accountant.plan.model.sequences
             count = sequences if published is None else published.get("count", sequences)
             if late.missing and published is not None and count != sequences - len(late.missing):
                 words = "the readings that are recorded as missing are not as many as the output leaves out"
                 self._report(entry, words, float(len(late.missing)), float(sequences - count))
-                return late.worst, self._release(entry.tick, stale=Lateness(late.by_delay))
+                return late.worst, self._release(entry.tick, stale=Lateness(late.by_delay, unnamed=True))
             return late.worst, self._release(entry.tick, stale=late)
         recorded = float(charge.present)
         planned = self._release(entry.tick, stale=False)
         if published is not None:
             stale = int(published["stale"])
-            return stale, self._release(entry.tick, stale=True) if stale else planned
+            unnamed = Lateness(unnamed=published.get("count", sequences) < sequences)
+            return stale, self._release(entry.tick, stale=bool(stale) or unnamed)
         if recorded <= self._accountant.leakage(planned).epsilon * (1 + TOLERANCE):
             return 0, planned
         return 1, self._release(entry.tick, stale=True)

@@ -30,7 +30,7 @@ from csdp.ledger import (
     TickGrid,
 )
 from csdp.plan import ALGORITHM, Plan
-from csdp.publisher.sources import NamingSource
+from csdp.publisher.sources import NamingSource, Ready
 
 #: How far ahead the first affordable tick is looked for.
 HORIZON = 100_000
@@ -195,19 +195,23 @@ class ReleaseRule:
     account: DatasetAccount
     times: str
 
-    def list_requests(self, wanted: Sequence[tuple[int, int]], source: object) -> list[Request]:
-        """Requests for (tick, staleness) pairs, with who is late or missing if the source names them."""
+    def list_requests(self, wanted: Sequence[Ready], source: object) -> list[Request]:
+        """Requests for ticks, with who is late or missing if it matters, as far as the source names them."""
         plan, accountant = self.account.plan, self.account.accountant
-        details: dict[int, int | Lateness] = dict(wanted)
-        stale = [tick for tick, steps in wanted if steps]
-        if isinstance(source, NamingSource) and stale and accountant.follows_delays:
-            late = source.delays(plan, stale)
-            details |= {tick: Lateness.from_delays(row) for tick, row in zip(stale, late, strict=True)}
-        if isinstance(source, NamingSource) and not plan.query.of_states and accountant.follows_missing:
-            ticks = [tick for tick, _ in wanted]
-            absent = zip(ticks, source.absent(plan, ticks), strict=True)
-            details |= {tick: Lateness.from_missing(row) for tick, row in absent if row.any()}
-        return [Request(tick, plan.query.name, detail=details[tick]) for tick, _ in wanted]
+        details: dict[int, int | Lateness] = {one.tick: one.stale for one in wanted}
+        sequences = plan.model.sequences
+        asked = [
+            one
+            for one in wanted
+            if (one.stale and accountant.follows_delays) or (one.read < sequences and accountant.counts_missing)
+        ]
+        if isinstance(source, NamingSource):
+            ticks = [one.tick for one in asked]
+            rows = source.delays(plan, ticks) if ticks else ()
+            details |= {tick: Lateness.from_delays(row) for tick, row in zip(ticks, rows, strict=True)}
+        else:
+            details |= {one.tick: Lateness(unnamed=True) for one in asked if not one.stale}
+        return [Request(one.tick, plan.query.name, detail=details[one.tick]) for one in wanted]
 
     def admit(self, last: DatasetState | None, _last_tick: int | None, request: Request) -> Admission:
         """The state after a release and its charge; BudgetExceeded if it would pass a limit."""

@@ -76,7 +76,7 @@ class Release:
     about: Literal["now", "then"] = "now"
     no_data: float | None = None
     model: str | None = None
-    count: int | None = None  #: sequences that were read, if readings are published: the divisor of a mean
+    count: int | None = None  #: sequences that were read: the divisor of a mean; None if the query needs all of them
 
     @classmethod
     def of(cls, published: Published) -> Release:
@@ -171,7 +171,7 @@ class Batch:
 def record_output(plan: Plan, reserved: Reserved, output: fran.Output) -> dict[str, Any]:
     """What a ledger records of a release."""
     content = dict(vars(output))  # asdict would copy every value of a wide output one by one
-    if output.count is None:  # releases of states are recorded as they always were
+    if output.count is None:
         del content["count"]
     content["ages"] = plan.min_age if plan.min_age == plan.max_age else list(plan.ages)
     content["epsilon_s"] = reserved.charge.present
@@ -375,7 +375,11 @@ class Publisher(Standing):
         if ready:
             releases: list[Release] = []
             skipped: list[Skipped] = []
-            requests = [one for t, at in ready.items() for one in self._rule.list_requests([(t, at.stale)], at)]
+            requests = [
+                one
+                for tick, at in ready.items()
+                for one in self._rule.list_requests([sources.Ready(tick, at.stale, at.count)], at)
+            ]
             draw = partial(fran.release_many, ready, self._randomness)
             self._publish_together(requests, draw, releases=releases, skipped=skipped)
             outcomes |= {one.tick: one for one in releases} | {one.tick: one for one in skipped}
@@ -426,9 +430,10 @@ class Publisher(Standing):
         # All of it before anything is charged: a list that is not in order must not cost a tick.
         listed, ended = sources.read_availability(aged, self.plan), self.tick_times.newest_ended()
         skips = {tick: self._unscheduled_reason(tick, missing, ended) for tick, _, missing in listed}
-        ready = [(tick, stale) for tick, stale, _ in listed if skips[tick] is None]
+        open_ticks = {tick: stale for tick, stale, _ in listed if skips[tick] is None}
         skipped = [skip for skip in skips.values() if skip is not None]
-        counts = sources.read_counts(aged, self.plan, [tick for tick, _ in ready])
+        counts = sources.read_counts(aged, self.plan, list(open_ticks))
+        ready = [sources.Ready(*each, count) for each, count in zip(open_ticks.items(), counts, strict=True)]
         prepare_draws(len(ready))
         releases: list[Release] = []
         together, before = sources.chunk_size(self.plan), self.recorded
@@ -436,7 +441,8 @@ class Publisher(Standing):
             for start in range(0, len(ready), together):
                 chunk = ready[start : start + together]
                 requests = self._rule.list_requests(chunk, aged)
-                draw = partial(sources.draw_outputs, self.plan, aged, dict(chunk), self._randomness, counts=counts)
+                by_place = {one.tick: one for one in chunk}
+                draw = partial(sources.draw_outputs, self.plan, aged, by_place, self._randomness)
                 try:
                     self._publish_together(requests, draw, releases=releases, skipped=skipped)
                 finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,10 +12,10 @@ from csdp import fran
 from csdp.errors import InputError
 from csdp.ledger.records import check_tick
 from csdp.noise import Randomness
-from csdp.numbers import Bools, Floats, Indices, Ints
+from csdp.numbers import Floats, Indices, Ints
 from csdp.panel import Panel
 from csdp.plan import Plan
-from csdp.readings import ReadingsTable
+from csdp.query_table import FoldTable
 
 #: Ticks that are reserved, released and committed together in a batch, and values that their outputs hold at most.
 CHUNK = 100
@@ -36,19 +36,15 @@ class AgedSource(Protocol):
         """The query on the aged snapshots of some ticks, exact, on the plan's lattice (ticks, d)."""
 
     def counts(self, plan: Plan, ticks: Sequence[int]) -> Sequence[int]:
-        """How many sequences were read at the aged ticks of some ticks: 1 or more each; asked if readings are
-        published."""
+        """How many sequences were read at the aged ticks of some ticks: 1 or more each."""
 
 
 @runtime_checkable
 class NamingSource(Protocol):
-    """A source that names the sequences that are late or missing: certificates of many sequences are then smaller."""
+    """A source that names the sequences that are late or missing: certificates are then smaller."""
 
     def delays(self, plan: Plan, ticks: Sequence[int]) -> Ints:
-        """The steps (ticks, s) by which the reading of every sequence is older than planned, at some ticks."""
-
-    def absent(self, plan: Plan, ticks: Sequence[int]) -> Bools:
-        """Which sequences (ticks, s) were not read at their age, at some ticks."""
+        """The steps (ticks, s) by which the reading of every sequence is older than planned; -1 if it was not read."""
 
 
 def check_states_source(source: str, plan: Plan) -> None:
@@ -72,25 +68,20 @@ class PanelSource:
         check_states_source(panel.source, plan)
         panel = panel.arrange(plan.model.names)
         self._ticks = panel.ticks
-        self._missing = panel.states < 0
-        self._gaps = bool(self._missing.any())
         # Checked before anything is charged.
-        self._filled = fran.read_rows(plan, panel.states if plan.query.of_states else _readings_of(panel, plan))
+        known = fran.known_rows(plan, panel.states if plan.query.of_states else _readings_of(panel, plan))
+        self._missing = known < 0
+        self._filled = fran.fill(known, plan.stale_limit)
+        self._stale, self._counts = fran.freshness(plan, self._missing)
 
     def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
         """Which ticks could be released, from which readings are missing alone."""
-        stale, reasons = (
-            fran.availability(plan, self._missing) if self._gaps else fran.releasable_ticks(plan, self._ticks.size, {})
-        )
-        return zip(self._ticks.tolist(), stale.tolist(), reasons, strict=True)
+        reasons = fran.reasons_against(plan, self._counts)
+        return zip(self._ticks.tolist(), self._stale.tolist(), reasons, strict=True)
 
     def delays(self, plan: Plan, ticks: Sequence[int]) -> Ints:
-        """The steps by which the reading of every sequence is older than planned, at some ticks."""
+        """The steps by which the reading of every sequence is older than planned, at some ticks; -1 if not read."""
         return fran.delays_at(plan, self._missing, self._rows(ticks))
-
-    def absent(self, plan: Plan, ticks: Sequence[int]) -> Bools:
-        """Which sequences were not read at their age, at some ticks."""
-        return fran.absent_at(plan, self._missing, self._rows(ticks))
 
     def answers(self, plan: Plan, ticks: Sequence[int]) -> Floats:
         """The query on the aged snapshots of some ticks."""
@@ -98,8 +89,7 @@ class PanelSource:
 
     def counts(self, plan: Plan, ticks: Sequence[int]) -> list[int]:
         """How many sequences were read at the aged ticks of some ticks."""
-        counts = fran.read_counts(plan, self._missing)
-        return [plan.model.sequences] * len(ticks) if counts is None else counts[self._rows(ticks)].tolist()
+        return [int(count) for count in self._counts[self._rows(ticks)]]
 
     def _rows(self, ticks: Sequence[int]) -> Indices:
         return np.asarray(ticks, dtype=np.intp) - int(self._ticks[0])
@@ -122,25 +112,27 @@ def chunk_size(plan: Plan) -> int:
 def draw_outputs(
     plan: Plan,
     source: AgedSource,
-    stale: Mapping[int, int],
+    ready: Mapping[int, Ready],
     randomness: Randomness,
     ticks: Sequence[int],
-    *,
-    counts: Mapping[int, int] | None = None,
 ) -> list[fran.Output]:
-    """Outputs of granted ticks, in that order. Only called after the ledger was charged.
-
-    `stale`: tick -> staleness. `counts`: tick -> sequences read, if readings are published.
-    """
+    """Outputs of granted ticks, in that order. Only called after the ledger was charged."""
     if not ticks:
         return []
-    granted = {tick: stale[tick] for tick in ticks}
-    read: Mapping[int, int] = counts or {}
-    exact = check_answers(plan, list(granted), source.answers(plan, list(granted)), counts=counts)
+    granted = [ready[tick] for tick in ticks]
+    exact = check_answers(plan, granted, source.answers(plan, list(ticks)))
     return [
-        fran.add_noise(plan, answer, steps, randomness, tick=tick, count=read.get(tick))
-        for (tick, steps), answer in zip(granted.items(), exact, strict=True)
+        fran.add_noise(plan, answer, one.stale, randomness, tick=one.tick, count=one.read)
+        for one, answer in zip(granted, exact, strict=True)
     ]
+
+
+class Ready(NamedTuple):
+    """A tick that could be released: how much older than planned its stalest reading is, and how many were read."""
+
+    tick: int
+    stale: int
+    read: int
 
 
 def read_availability(source: AgedSource, plan: Plan) -> list[tuple[int, int, str]]:
@@ -158,51 +150,43 @@ def read_availability(source: AgedSource, plan: Plan) -> list[tuple[int, int, st
     return listed
 
 
-def read_counts(source: AgedSource, plan: Plan, ticks: Sequence[int]) -> dict[int, int] | None:
-    """How many sequences each tick rests on; None if states are published.
+def read_counts(source: AgedSource, plan: Plan, ticks: Sequence[int]) -> list[int]:
+    """How many sequences each tick rests on; asked before anything is charged: which are missing is public."""
+    counts = [int(count) for count in source.counts(plan, ticks)]
+    least, most = plan.query.least_read(), plan.model.sequences
+    for tick, count in zip(ticks, counts, strict=True):
+        if not least <= count <= most:
+            raise InputError(f"source: tick {tick} is offered with {count} sequences read, not {least} to {most}")
+    return counts
 
-    Asked before anything is charged: which readings are missing is public.
+
+def check_answers(plan: Plan, granted: Sequence[Ready], answers: Any) -> Floats:
+    """Exact answers (ticks, d), which engines compute in their own arithmetic: possible ones, on the plan's lattice.
+
+    Noise moves by whole steps, so it would not hide an answer between them.
     """
-    if plan.query.of_states:
-        return None
-    return dict(zip(ticks, source.counts(plan, ticks), strict=True))
-
-
-def check_answers(plan: Plan, ticks: Sequence[int], answers: Any, *, counts: Mapping[int, int] | None = None) -> Floats:
-    """Exact answers (ticks, d), which engines compute in their own arithmetic: possible ones, on the plan's lattice."""
-    exact = _check_lattice(plan, len(ticks), answers)
-    query = plan.query
-    if isinstance(query, ReadingsTable):
-        ends = [query.bounds_of((counts or {}).get(tick, plan.model.sequences)) for tick in ticks]
-        low, high = np.array([end[0] for end in ends]), np.array([end[1] for end in ends])
-    else:
-        low, high = query.bounds
-    if (exact < low).any() or (exact > high).any():
-        raise InputError("source: answers beyond what the query can give on the values of the chain")
-    return exact
-
-
-def _check_lattice(plan: Plan, ticks: int, answers: Any) -> Floats:
-    """Refuse what lies between the steps: noise moves by whole steps, so it would not hide such an answer."""
     table = np.asarray(answers, dtype=np.float64)
-    offset = plan.query.offset
-    steps = np.rint((table - offset) / plan.step)
-    if table.shape != (ticks, len(plan.query.outputs)):
-        raise InputError(f"source: answers of shape {table.shape} given for {ticks} ticks")
-    if not np.isfinite(table).all() or not np.array_equal(steps * plan.step + offset, table):
-        raise InputError(f"source: answers between the steps of {plan.step:g} of the plan's lattice")
+    if table.shape != (len(granted), len(plan.query.outputs)):
+        raise InputError(f"source: answers of shape {table.shape} given for {len(granted)} ticks")
+    for count in {one.read for one in granted}:
+        rows = table[[one.read == count for one in granted]]
+        offset, step = plan.query.lattice(count)
+        if not np.isfinite(rows).all() or not np.array_equal(np.rint((rows - offset) / step) * step + offset, rows):
+            raise InputError(f"source: answers between the steps of {step:g} of the plan's lattice")
+        low, high = plan.query.bounds_of(count)
+        if (rows < low).any() or (rows > high).any():
+            raise InputError("source: answers beyond what the query can give on the values of the chain")
     return table
 
 
 def published_bounds(plan: Plan) -> tuple[Floats, Floats]:
     """The least and the largest answer of every output, as it is published, whichever sequences were read."""
     query = plan.query
-    if not isinstance(query, ReadingsTable):
-        low, high = query.bounds
-        return low / plan.divisor, high / plan.divisor
-    everybody = plan.model.sequences
-    reads = (everybody,) if query.needs_all else (1, everybody)
-    ends = [query.publish(end, read) for read in reads for end in query.bounds_of(read)]
+    ends = [query.publish(end, read) for read in (query.least_read(), query.sequences) for end in query.bounds_of(read)]
+    if isinstance(query, FoldTable) and not (query.needs_all or query.is_mean):
+        # A sum of few may lie outside both if some contributions are negative.
+        ends.append(query.publish(np.minimum(query.own.min(axis=1), 0.0).sum(axis=0), None))
+        ends.append(query.publish(np.maximum(query.own.max(axis=1), 0.0).sum(axis=0), None))
     return np.min(ends, axis=0), np.max(ends, axis=0)
 
 
@@ -212,13 +196,11 @@ def true_answers(plan: Plan, panel: Panel) -> Floats:
     For readings that are public, or to measure an error: nothing here is published.
     """
     panel, query = panel.arrange(plan.model.names), plan.query
+    known = fran.known_rows(plan, panel.states if query.of_states else _readings_of(panel, plan))
+    counts = (known >= 0).sum(axis=1)
     out = np.full((len(panel), len(query.outputs)), np.nan)
-    if not isinstance(query, ReadingsTable):
-        complete = (panel.states >= 0).all(axis=1)
-        out[complete] = query.evaluate(panel.states[complete].astype(np.intp), plan.model.value_table)
-        return out
-    levels = query.of.levels(_readings_of(panel, plan))
-    counts = (levels >= 0).sum(axis=1)
-    for t in np.flatnonzero(counts >= (plan.model.sequences if query.needs_all else 1)):
-        out[t] = query.publish(query.level_answers(levels[t : t + 1])[0], int(counts[t]))
+    chosen = np.flatnonzero(counts >= query.least_read())
+    exact = fran.answers_of(plan, known[chosen])
+    for t, answer in zip(chosen, exact, strict=True):
+        out[t] = query.publish(answer, int(counts[t]))
     return out

@@ -278,7 +278,8 @@ def _reason_kind(skip: Skipped) -> str:
     """The kind of reason why a tick has no output, for counting."""
     kinds = {
         "snapshots read so far": "not enough old readings yet",
-        "older than planned": "a reading was missing or too old",
+        "needs all of them": "a reading was missing or too old",
+        "no sequence was read": "no sequence was read",
         "above its limit": "refused by a limit",
         "is reserved but not committed": "lost: charged before, never published",
         "out of order": "older than the newest charged tick",

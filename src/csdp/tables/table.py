@@ -71,7 +71,7 @@ class _Contributions:
     def of(cls, plan: Plan) -> _Contributions:
         query = plan.query
         if isinstance(query, ReadingsTable):
-            unit = query.unit if query.needs_all else float(query.shares[0])
+            unit = query.unit if query.shares.size > 1 else float(query.shares[0])
             shares = np.rint(query.shares / unit).astype(np.int64)
             return cls("sum", query.parts[None], shares, np.zeros(query.sequences, dtype=np.intp), unit)
         if not isinstance(query, FoldTable):
@@ -170,11 +170,8 @@ class Table:
     def availability(self, plan: Plan) -> Iterator[tuple[int, int, str]]:
         """For each tick: staleness, and why it cannot be released; depends only on which readings are missing."""
         self._check_plan(plan)
-        if plan.query.of_states:
-            stale, reasons = fran.releasable_ticks(plan, self.ticks.size, {0: self._totals.late})
-        else:
-            stale, reasons = fran.readable_ticks(plan, self._totals.read)
-        return zip(self.ticks.tolist(), stale.tolist(), reasons, strict=True)
+        reasons = fran.reasons_against(plan, self._totals.read)
+        return zip(self.ticks.tolist(), self._totals.late.tolist(), reasons, strict=True)
 
     def counts(self, plan: Plan, ticks: Sequence[int]) -> list[int]:
         """How many sequences were read at the aged ticks of some ticks."""
@@ -492,7 +489,7 @@ class Table:
         import pyarrow as pa
 
         survey, plan = self._survey, self.plan
-        limit = plan.stale_limit if plan.query.of_states and not survey.whole.all() else 0
+        limit = 0 if survey.whole.all() else plan.stale_limit
         known = self._at_ticks(survey, (survey.at >= low - limit) & (survey.at <= high)).filter(
             ~nw.col("state").is_null()
         )
@@ -516,8 +513,8 @@ class Table:
         """Answers of every tick, if they are few, and what they rest on; the aged tick of a slice is slice + age."""
         survey, made = self._survey, self._contributions
         groups, slices = survey.groups, survey.slices
-        gaps = self.plan.query.of_states and not survey.whole.all()
-        if gaps:
+        carried = self.plan.stale_limit > 0 and not survey.whole.all()
+        if carried:
             keys = ["slice", "age"] if self._several_ages else ["slice"]
             groups = self._collect(
                 self._slices(int(survey.ticks[0]), int(survey.ticks[-1]))
@@ -533,9 +530,8 @@ class Table:
         read = np.zeros(total, dtype=np.int64)
         np.add.at(read, place, _numbers(groups, "read")[inside].astype(np.int64))
         late = np.zeros(total, dtype=np.int64)
-        if gaps:
+        if carried:
             np.maximum.at(late, place, _numbers(groups, "late")[inside].astype(np.int64))
-            late[read < len(self._names)] = fran.NEVER
         answers = made.start((total, made.width))
         if made.blocks == 1:
             for j in range(made.width):
