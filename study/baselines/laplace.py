@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from csdp.accountant import Accountant
-from csdp.aging import AgedLaw, index_parts
-from csdp.bounds.adversary import marginal
+from csdp.aging import AgedLaw, index_parts, marginal
 from csdp.bounds.exact import output_grid
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import round_up

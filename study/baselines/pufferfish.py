@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from csdp.aging import AgedLaw, index_parts
-from csdp.bounds.adversary import marginal
+from csdp.aging import AgedLaw, index_parts, marginal
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import Floats

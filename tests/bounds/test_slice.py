@@ -8,7 +8,7 @@ import pytest
 import csdp
 import oracle as o
 from csdp.bounds import dependence
-from csdp.bounds.intervals import Boxes, LocalNumbers
+from csdp.bounds.dependence import Boxes, LocalNumbers
 from csdp.bounds.slice import one_step, slice_bound
 from csdp.errors import InputError
 from laws.strategies import COUPLINGS, random_coupling, random_transitions

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, Literal, get_args
 
-from csdp.bounds.adversary import Adversary
+from csdp.aging import Adversary
 from csdp.chain.evidence import DECLARED, Verdict
 from csdp.errors import InputError
 

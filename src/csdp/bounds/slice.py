@@ -21,8 +21,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from csdp.aging import Progress
-from csdp.bounds.dependence import Form, MatrixForm, RowSumForm, SharedForm, distance
-from csdp.bounds.intervals import SORTED_PAIRS, Boxes, LocalNumbers, first_boxes, hull, next_boxes
+from csdp.bounds.dependence import (
+    SORTED_PAIRS,
+    Boxes,
+    Form,
+    LocalNumbers,
+    MatrixForm,
+    RowSumForm,
+    SharedForm,
+    distance,
+    first_boxes,
+    hull,
+    next_boxes,
+)
 from csdp.chain import CoupledChain, Model
 from csdp.errors import InputError
 from csdp.numbers import UNIT, Floats, Indices
