@@ -20,7 +20,7 @@ from study.page import CHAPTERS, Results, chapter
 import csdp
 import oracle
 from csdp.report.figures import save_figure
-from study import baselines, bounds, leakage, record, setting
+from study import bounds, leakage, record, setting
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reproduction.md"
@@ -90,7 +90,7 @@ def test_the_verdicts_on_the_page(claim, paper, verdict):
     assert found[0][4].startswith(verdict)
 
 
-WITH_EXAMPLES = [bounds, record, setting, baselines, method_comparison, continual_comparison, pufferfish, streams]
+WITH_EXAMPLES = [bounds, record, setting, method_comparison, continual_comparison, pufferfish, streams]
 WITH_EXAMPLES += [temporal, windows]
 
 
