@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from csdp.aging import check_ages
+from csdp import check
 from csdp.bounds.influence import require_backward
 from csdp.bounds.leakage import Setting
 from csdp.bounds.metric import AgedPairs
@@ -150,14 +150,7 @@ def aged_correlation(chain: Model, *, ages: Any) -> float:
     >>> round(aged_correlation(chain, ages=2), 9)
     0.1
     """
-    checked = check_ages(ages, chain.sequences)
-    worst = 0.0
-    for members in chain.components():
-        component = chain if len(members) == chain.sequences else chain.subchain(members)
-        ages = [checked[i] for i in members]
-        pairs = AgedPairs(component, ages=ages, adversary="informed", oldest=max(checked))
-        worst = max(worst, pairs.total_variation)
-    return worst
+    return max(each.pairs.total_variation for each in _setting(chain, "identity", ages, 1.0).components)
 
 
 @dataclass(frozen=True)
@@ -192,12 +185,9 @@ def cmc_leakage_coefficient(
     >>> round(flat.value, 3), flat.coupling[0]
     (0.4, (1.0, 0.0))
     """
-    if not 0 <= strength * (sequences - 1) <= 1:
-        raise InputError(
-            f"strength: {strength} given; the weights on {sequences - 1} other sequences must sum to at most 1"
-        )
-    if points < 2 or sequences < 2:
-        raise InputError("cmc_leakage_coefficient: at least 2 points and 2 sequences")
+    check.whole("points", points, least=2)
+    check.whole("sequences", sequences, least=2)
+    check.number("strength", strength, least=0, most=1 / (sequences - 1), hint="the weights on all others sum to 1")
     levels = np.linspace(0.0, strength, points)
     choices = itertools.product(levels, repeat=sequences) if sequences <= 3 else ((c,) * sequences for c in levels)
     best: LeakageCoefficient | None = None

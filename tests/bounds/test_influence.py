@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 
 import numpy as np
 import pytest
@@ -143,19 +144,13 @@ def compare_with_truth(seed, *, query=None):
     return continual(chain, chosen, ages=ages, epsilon_c=epsilon_c, releases=releases), truth
 
 
-def test_it_is_never_below_brute_force_over_all_output_histories():
-    pairs = [pair for pair in map(compare_with_truth, range(150)) if pair is not None]
-    assert len(pairs) > 120
-    assert all(bound >= truth - ROUNDING for bound, truth in pairs)
-    assert sum(truth > 0.01 for _, truth in pairs) > 80
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_it_is_never_below_brute_force_in_twenty_thousand_histories():
-    pairs = [pair for pair in map(compare_with_truth, range(1000, 21_500)) if pair is not None]
-    assert len(pairs) > 19_000
+def test_it_is_never_below_brute_force_over_all_output_histories():
+    count = 20_000 if os.environ.get("CSDP_FULL") else 150
+    pairs = [pair for pair in map(compare_with_truth, range(count)) if pair is not None]
+    assert len(pairs) > 0.8 * count
     assert all(bound >= truth - ROUNDING for bound, truth in pairs)
+    assert sum(truth > 0.01 for _, truth in pairs) > 0.5 * count
 
 
 @pytest.mark.parametrize(
