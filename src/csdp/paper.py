@@ -158,12 +158,7 @@ class LeakageCoefficient:
     """The largest Phi(lambda, A) of a sweep, and its coupling. A sweep proves nothing: it is never a certificate."""
 
     value: float
-    strength: float
     coupling: tuple[tuple[float, ...], ...]
-    evaluations: int
-
-    def __float__(self) -> float:
-        return self.value
 
 
 def cmc_leakage_coefficient(
@@ -190,17 +185,14 @@ def cmc_leakage_coefficient(
     check.number("strength", strength, least=0, most=1 / (sequences - 1), hint="the weights on all others sum to 1")
     levels = np.linspace(0.0, strength, points)
     choices = itertools.product(levels, repeat=sequences) if sequences <= 3 else ((c,) * sequences for c in levels)
-    best: LeakageCoefficient | None = None
-    count = 0
+    best = LeakageCoefficient(-1.0, ())
     for chosen in choices:
         weights = np.broadcast_to(np.array(chosen)[:, None], (sequences, sequences)).copy()
         np.fill_diagonal(weights, 1.0 - np.array(chosen) * (sequences - 1))
         value = aged_correlation(CoupledChain(weights, transitions), ages=ages)
-        count += 1
-        if best is None or value > best.value + 1e-12:
-            best = LeakageCoefficient(value, strength, tuple(map(tuple, weights.tolist())), count)
-    assert best is not None
-    return LeakageCoefficient(best.value, strength, best.coupling, count)
+        if value > best.value + 1e-12:
+            best = LeakageCoefficient(value, tuple(map(tuple, weights.tolist())))
+    return best
 
 
 # ---- Theorem 1, repaired ---------------------------------------------------------------------------------------------

@@ -225,11 +225,6 @@ def logit_distance(low: Floats, moved: Floats) -> Floats:
     The logit is steepest at the ends, so the worst pair starts at one of them.
     """
     best = np.zeros(moved.shape)
-    if moved.ndim == 1 and moved.size > BLOCK:
-        for start in range(0, moved.size, BLOCK):
-            here = slice(start, start + BLOCK)
-            best[here] = logit_distance(low[here], moved[here])
-        return best
     for one, other in ((0, 1), (1, 0)):
         base, rest = low[..., one], low[..., other]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -308,13 +303,6 @@ class MixtureCells:
         bounded = np.minimum(self.tilt, _LARGEST_TILT)[:, None]
         return np.expm1(bounded), np.expm1(2.0 * bounded)
 
-    def block(self, start: int) -> MixtureCells:
-        """Some of the cells."""
-        part = slice(start, start + BLOCK)
-        out = MixtureCells(self.source[part], self.kind[part], self.tilt[part], None)
-        out.__dict__["growth"] = tuple(values[part] for values in self.growth)
-        return out
-
     @classmethod
     def by_edge(cls, local: LocalNumbers) -> MixtureCells:
         """One for every coupling: the target itself is left out of the children that tilt its source."""
@@ -366,14 +354,11 @@ def next_boxes(local: LocalNumbers, cells: MixtureCells, boxes: Boxes) -> Boxes:
     chain = local.chain
     if chain.states == 2:
         return _next_of_two(local, cells, boxes)
-    parts = np.empty((cells.source.size, chain.states * 3))
-    for start in range(0, cells.source.size, BLOCK):  # small blocks stay in the cache
-        here = cells.block(start)
-        low, high, width = _tilt(boxes, here)
-        for state in range(chain.states):
-            mixture = _mixtures(chain.transition_table[0], here.kind, low, high, width, state)
-            for place, column in enumerate(mixture):
-                parts[start : start + BLOCK, 3 * state + place] = column
+    low, high, width = _tilt(boxes, cells)
+    table, states = chain.transition_table[0], range(chain.states)
+    parts = np.column_stack(
+        [part for state in states for part in _mixtures(table, cells.kind, low, high, width, state)]
+    )
     mixed = cells.mix @ parts  # type: ignore[operator] # scipy.sparse
     mixed = mixed.reshape(-1, chain.states, 3)
     lower = np.maximum(mixed[:, :, 0] / local.outward, local.low)
@@ -384,22 +369,14 @@ def next_boxes(local: LocalNumbers, cells: MixtureCells, boxes: Boxes) -> Boxes:
 
 def _next_of_two(local: LocalNumbers, cells: MixtureCells, boxes: Boxes) -> Boxes:
     """The same for two states, from the lower ends alone: the upper end of one is the rest of the other."""
+    table, (low, apart) = local.chain.transition_table[0], _tilt_two(boxes, cells)
     parts = np.empty((cells.source.size, 3))
-    table = local.chain.transition_table[0]
-    for start in range(0, cells.source.size, BLOCK):
-        here = cells.block(start)
-        low, apart = _tilt_two(boxes, here)
-        out = parts[start : start + BLOCK]
-        for state in range(2):
-            worth = table[:, :, state]
-            top = np.argmax(worth, axis=1)
-            if len(table) == 1:
-                end, most, least = low[:, top[0]], float(worth.max()), float(worth.min())
-            else:
-                end = np.where(top[here.kind] == 1, low[:, 1], low[:, 0])
-                most, least = worth.max(axis=1)[here.kind], worth.min(axis=1)[here.kind]
-            out[:, state] = least * (1.0 - end) * (1.0 - 4 * UNIT) + most * end
-        out[:, 2] = np.ptp(table, axis=1).max(axis=1)[here.kind] * apart
+    for state in range(2):
+        worth = table[:, :, state]
+        end = np.where(np.argmax(worth, axis=1)[cells.kind] == 1, low[:, 1], low[:, 0])
+        most, least = worth.max(axis=1)[cells.kind], worth.min(axis=1)[cells.kind]
+        parts[:, state] = least * (1.0 - end) * (1.0 - 4 * UNIT) + most * end
+    parts[:, 2] = np.ptp(table, axis=1).max(axis=1)[cells.kind] * apart
     mixed = cells.mix @ parts  # type: ignore[operator] # scipy.sparse
     lower = np.maximum(mixed[:, :2] / local.outward, local.low)
     upper = np.minimum(1.0 - lower[:, ::-1] + 2 * UNIT, local.high)
@@ -416,13 +393,10 @@ def _tilt_two(boxes: Boxes, cells: MixtureCells) -> tuple[Floats, Floats]:
     first, second, moved = low[:, 0], low[:, 1], growth[:, 0]
     apart = width + (1.0 - first) * (1.0 - second) * twice[:, 0]
     apart = apart / ((1.0 + first * moved) * (1.0 + second * moved)) * (1.0 + 64 * UNIT)
-    if cells.tilt.max() > _LARGEST_TILT:
-        lower = np.where((cells.tilt > _LARGEST_TILT)[:, None], (low >= 1.0) * 1.0, lower)
+    lower = np.where((cells.tilt > _LARGEST_TILT)[:, None], (low >= 1.0) * 1.0, lower)
     apart = np.minimum(apart, np.maximum(1.0 - lower[:, 0] - lower[:, 1], 0.0) + 4 * UNIT)
-    if cells.tilt.min() == 0:
-        still = cells.tilt == 0
-        lower, apart = np.where(still[:, None], low, lower), np.where(still, width, apart)
-    return lower, apart
+    still = cells.tilt == 0
+    return np.where(still[:, None], low, lower), np.where(still, width, apart)
 
 
 def _tilt(boxes: Boxes, cells: MixtureCells) -> tuple[Floats, Floats, Floats]:
@@ -474,13 +448,8 @@ def _row_sums(values: Floats) -> Floats:
     return total
 
 
-def _pick(
-    worth: Floats, chosen: Indices, kind: Indices, low: Floats, room: Floats
-) -> tuple[Floats | float, Floats, Floats]:
+def _pick(worth: Floats, chosen: Indices, kind: Indices, low: Floats, room: Floats) -> tuple[Floats, Floats, Floats]:
     """Worth, lower end and room of the state that each cell's matrix puts at one place of the order."""
-    if len(worth) == 1:
-        c = int(chosen[0])
-        return float(worth[0, c]), low[:, c], room[:, c]
     c_of = chosen[kind]
     rows = np.arange(len(low))
     return worth[kind, c_of], low[rows, c_of], room[rows, c_of]
