@@ -10,6 +10,7 @@ import pytest
 from scipy.optimize import linprog
 from study.baselines.dependent import correlations, pair_losses
 from study.baselines.pufferfish import quantile_gap
+from study.baselines.temporal import newest_bound
 from study.baselines.windows import expiring_costs
 
 import csdp
@@ -177,3 +178,32 @@ def test_what_a_record_costs_is_the_cheapest_way_to_hide_it_in_noise(rates):
         costs[j, t] = linprog(np.tile(price, 2), A_eq=seen, b_eq=wanted).fun
     by_age = [max(costs[j, min(j + d, window - 1)] for j in range(window)) for d in range(window)]
     assert expiring_costs(window, rates) == pytest.approx(by_age, abs=1e-9)
+
+
+def random_mechanism(rng, size, ticks):
+    """ln Pr(one output | path): all ticks speak for the same states, more or less, and pairs of ticks add their own."""
+    side, found = rng.uniform(-1, 1, size), np.zeros((size,) * ticks)
+    for t in range(ticks):
+        one = rng.uniform(0.5, 1) * side + rng.uniform(-0.3, 0.3, size)
+        found = found + one.reshape([size if k == t else 1 for k in range(ticks)])
+    for a, b in itertools.combinations(range(ticks), 2):
+        pair = rng.uniform(-1, 1, (size, size)) * rng.uniform(0, 0.2)
+        found = found + pair.reshape([size if k in {a, b} else 1 for k in range(ticks)])
+    return rng.uniform(0.1, 3) * found
+
+
+@pytest.mark.parametrize("chain", [SYMMETRIC, SKEWED, CYCLE], ids=["symmetric", "skewed", "cycle"])
+@pytest.mark.parametrize("window", [1, 3])
+def test_any_stream_is_within_the_bound_of_its_privacy(chain, window):
+    """Also one that looks at all ticks at once: the probability of an output, added up over all paths."""
+    kernel, law = chain.kernel(), oracle.stationary(chain.kernel())
+    ticks, mass = (5 if chain.size == 2 else 4), law
+    for _ in range(ticks - 1):
+        mass = mass[..., None] * kernel
+    rng = np.random.default_rng(window)
+    for _ in range(25):
+        told = random_mechanism(rng, chain.size, ticks)
+        blocks = [tuple(range(first, first + window)) for first in range(ticks - window + 1)]
+        cost = max(float((told.max(axis=block) - told.min(axis=block)).max()) for block in blocks)
+        given = np.log((mass * np.exp(told)).reshape(-1, chain.size).sum(axis=0) / law)
+        assert np.ptp(given) <= newest_bound(chain, cost, window=window)
