@@ -8,24 +8,20 @@ from typing import ClassVar
 
 import numpy as np
 
+from csdp.bounds.exact import output_grid
 from csdp.bounds.result import round_up
 from csdp.chain import Model
-from csdp.errors import InputError, TooLargeError
+from csdp.errors import InputError
 from csdp.numbers import Floats
 from csdp.query import tabulate
 from csdp.query_table import FoldTable, Query
 from study.baselines.laplace import (
     LaplaceBaseline,
-    all_outputs,
     exact_leakage,
-    grid_size,
     present_law,
     record_pairs,
     safe_log,
 )
-
-#: Largest number of output values of one record's contribution.
-CONTRIBUTION_OUTPUTS = 4096
 
 
 def record_sensitivities(chain: Model, query: Query) -> Floats:
@@ -53,14 +49,7 @@ def pair_losses(chain: Model, query: Query, scale: float) -> Floats:
     contributions = query.contributions() / query.denominator
     out = np.zeros((s, s))
     for j in range(s):
-        size = grid_size(contributions[j])
-        if size > CONTRIBUTION_OUTPUTS:
-            raise TooLargeError(
-                f"ddp: one record has {size:.3g} combinations of outputs; at most {CONTRIBUTION_OUTPUTS:,}",
-                needed=size,
-                limit=CONTRIBUTION_OUTPUTS,
-            )
-        outputs = all_outputs(contributions[j])
+        outputs = output_grid(contributions[j])
         far = -np.abs(outputs[:, None, :] - contributions[j][None]).sum(axis=2) / scale  # (y, c)
         terms = conditional[:, :, j, None, :] + far  # (i, a, y, c)
         density = np.logaddexp.reduce(terms, axis=3)

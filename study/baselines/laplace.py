@@ -307,20 +307,6 @@ def own_variation(chain: Model, age: int) -> float:
     return min(1.0, worst)
 
 
-# ---- outputs ---------------------------------------------------------------------------------------------------------
-
-
-def all_outputs(answers: Floats) -> Floats:
-    """Return the product of the sets of values of each output coordinate: a supremum of ratios is attained there."""
-    axes = [np.unique(column) for column in answers.T]
-    return np.array(list(itertools.product(*axes))).reshape(-1, len(axes))
-
-
-def grid_size(answers: Floats) -> float:
-    """Number of outputs of `all_outputs`."""
-    return float(np.prod([float(np.unique(column).size) for column in answers.T]))
-
-
 def safe_log(probabilities: Floats) -> Floats:
     """ln p, with ln 0 = -inf and no warning."""
     with np.errstate(divide="ignore"):
