@@ -1,4 +1,4 @@
-"""Measure against peers and physical limits in one run: a table of ratios, JSON and a figure in bench/results/.
+"""Measure against peers and physical limits in one run: a table of ratios, and JSON in bench/results/.
 
     python -m bench                        everything, full size
     python -m bench --scale 0.01           everything at about a hundredth of the size, in some minutes
@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 
-from bench.figure import draw
 from bench.record import Record, table
 
 SECTIONS = (
@@ -60,7 +59,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(SECTIONS)}; default all")
     parser.add_argument("--scale", type=float, default=1.0, help="part of the full size, default 1")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="for JSON and figure")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="for JSON")
     options = parser.parse_args(arguments)
     unknown = set(options.sections) - set(SECTIONS)
     if unknown:
@@ -78,8 +77,6 @@ def main(arguments: list[str] | None = None) -> None:
     (options.out / "all.json").write_text(json.dumps(whole, indent=1))
     print("\nour time over theirs, measured in one run; below 1 is faster\n")
     print(table(results))
-    if draw(results, options.out / "growth.png"):
-        print(f"\nhow cost grows: {options.out / 'growth.png'}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Certificates at scale: `slice` and `influence` against sparse products, and against enumeration.
+"""Certificates at scale: `slice` and `influence` against sparse products.
 
 The measure is ten products of the coupling with a vector, in the same process and run. Targets: one step for a million
 sequences with 8 neighbours at age 10 at most 30 measures, `slice` by row sums for 100,000 at most 100, `influence` of a
@@ -17,9 +17,7 @@ from typing import Any
 import numpy as np
 
 import csdp
-from bench.leakage import make_chain
-from bench.record import Record, point, ratio_record, scaled_size
-from csdp.bounds.metric import contraction_coefficient
+from bench.record import Record, ratio_record, scaled_size
 from csdp.bounds.slice import one_step, slice_bound
 from csdp.chain.model import Direction
 
@@ -98,7 +96,6 @@ def giants(sequences: int) -> list[Record]:
         target = TARGETS.get((name, sequences))
         record = ratio_record(case, "ten sparse products of that size", seconds, measure, target=target)
         records.append({**record, "peak_MiB": round(peak), "epsilon": epsilon})
-        records.append(point(name, "sequences", sequences, seconds))
     return records
 
 
@@ -116,40 +113,11 @@ def like_components(count: int) -> Record:
     return ratio_record(f"{count:,} equal components", "one of them", ours, theirs, target=count / 10)
 
 
-def gaps(rings: tuple[int, ...]) -> list[Record]:
-    """Return how far the bounds are above enumeration on rings (informed adversary, any number of releases)."""
-    records = []
-    for sequences in (s for s in rings if s <= 10):
-        chain = make_chain("ring", sequences, 0.3)
-        for age in (2, 4, 6):
-            # tanh(D / 4), D the very range that slice bounds, over all pasts and all presents
-            truth = 4.0 * math.atanh(contraction_coefficient(chain, age))
-            records.append(_gap(chain, age, truth, "enumeration of all pasts and presents"))
-    for sequences in (s for s in rings if s > 10):
-        chain = make_chain("ring", sequences, 0.3)
-        for age in (2, 4, 6):
-            # Too many pairs to enumerate; the exact leakage with hardly any noise is a lower bound of the range.
-            truth = csdp.leakage(chain, csdp.Mean(), ages=age, epsilon_c=50.0, bound="exact").epsilon
-            records.append(_gap(chain, age, truth, "exact leakage of the mean, epsilon_c 50"))
-    return records
-
-
-def _gap(chain: csdp.CoupledChain, age: int, truth: float, against: str) -> Record:
-    bounds = {form: float(slice_bound(chain, age, form=form).ranges.max()) for form in ("matrix", "shared", "row-sum")}
-    bounds["one step"] = float(one_step(chain)[0].max())
-    return {
-        "case": f"ring of {chain.sequences}, age {age}",
-        "against": against,
-        "truth": truth,
-        **{f"{name}_over_truth": round(value / truth, 3) for name, value in bounds.items()},
-    }
-
-
 def run(scale: float = 1.0) -> list[Record]:
-    """Measure giants and equal components, and how far the bounds are above the truth on rings."""
+    """Measure giants and equal components."""
     sizes = [scaled_size(full, scale, full // 200) for full in (10_000, 100_000, 1_000_000)]
     results = [for_ever(size, alike=True) for size in sizes]
     results.append(for_ever(sizes[1], alike=False))
     results += [record for size in sizes for record in giants(size)]
     results.append(like_components(scaled_size(1000, scale, 20)))
-    return results + gaps((6, 8, 10, 12, 14, 16) if scale == 1 else (6,))
+    return results

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.record import Record, median_seconds, point, ratio_record, scaled_size
+from bench.record import Record, median_seconds, ratio_record, scaled_size
 from csdp import CoupledChain, EnvironmentChain, datasets, fit
 from csdp.fitting import environment as em
 from csdp.fitting.graph import complete_graph, graph_of_pairs, pair_counts
@@ -186,7 +186,6 @@ def run(scale: float = 1.0) -> list[Record]:
     by_t = [timed(scaled_size(50, scale**0.5, 5), 4, t) for t in ticks]
     for name, grown, key in (("sequences", by_s, "counts_s"), ("sequences", by_s, "em_s"), ("ticks", by_t, "em_s")):
         label = {"counts_s": "pair counts", "em_s": "joint EM"}[key]
-        records += [point(f"{label}, by {name}", "sequences or ticks", r[name], r[key]) for r in grown]
         x, y = np.log([r[name] for r in grown]), np.log([r[key] for r in grown])
         records.append({"case": f"growth of {label} with {name}", "exponent": float(np.polyfit(x, y, 1)[0])})
     large = [timed(200, 4, 20_000), timed(10_000, 4, 1000, rounds=1)] if scale == 1 else []

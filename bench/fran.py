@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.record import Record, median_seconds, point, ratio_record, scaled_size
+from bench.record import Record, median_seconds, ratio_record, scaled_size
 from csdp import CoupledChain, Mean, Plan, fran
 from csdp.noise import Randomness, two_sided_geometric
 from csdp.noise.bitslice import COMPILED_FROM
@@ -33,7 +33,6 @@ def run(scale: float = 1.0) -> list[Record]:
         size = scaled_size(full, scale, full // 1000)
         ours, mean = tick_seconds(size, rounds=scaled_size(200, scale, 10))
         records.append(ratio_record(f"tick of {size:,} sequences", "numpy's mean of the snapshot", ours, mean))
-        records.append(point("tick", "sequences", size, ours))
         ticks.append((size, ours))
     # At ten times the sequences a linear tick takes at most ten times as long; a quadratic one takes a hundred times.
     (tenth, tenth_seconds), (size, seconds_of_size) = ticks[1], ticks[2]

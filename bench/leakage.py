@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from bench.record import Record, median_seconds, point, ratio_record, scaled_size
+from bench.record import Record, median_seconds, ratio_record, scaled_size
 from csdp import CoupledChain, Mean, leakage
 from csdp.bounds.slice import slice_bound
 
@@ -35,7 +35,6 @@ CASES: dict[str, tuple[str, int, float, float | None]] = {
 
 #: Those that need neither much time nor much memory.
 SMALL = ("all-to-all 8, general", "ring 12", "slice, 100,000 x 8 neighbours, age 50")
-SERIES = {"dense": "all-to-all, general", "ring": "ring"}
 
 
 def make_chain(kind: str, s: int, p: float) -> CoupledChain:
@@ -98,11 +97,7 @@ def run(scale: float = 1.0) -> list[Record]:
         done = subprocess.run(
             [sys.executable, "-m", "bench.leakage", name, str(scale)], capture_output=True, text=True, check=True
         )
-        record = json.loads(done.stdout)
-        kind, s, p, _ = CASES[name]
-        records.append(record)
-        if kind != "slice" and p == 0.3:
-            records.append(point(SERIES[kind], "sequences", s, record["seconds"]))
+        records.append(json.loads(done.stdout))
     return records
 
 

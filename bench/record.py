@@ -1,8 +1,7 @@
-"""Shared by the sections: sizes at a fraction of the full scale, and the records behind table and figure.
+"""Shared by the sections: sizes at a fraction of the full scale, and the records behind the table.
 
 A record is plain data. With `case`, `against` and `ratio` it is a row of the table: ratio is our time over that of a
 peer or of a physical limit, measured in the same run, so below 1 is faster; `target` is its largest allowed value.
-With `series`, `size` and `seconds` it is a point of the figure.
 """
 
 from __future__ import annotations
@@ -50,11 +49,6 @@ def measure(case: str, against: str, work: Callable[[], object], unit: float) ->
     work()
     took, busy = time.perf_counter() - start, time.process_time() - busy
     return {**ratio_record(case, against, took, unit), "processor_seconds": busy}
-
-
-def point(series: str, by: str, size: int, seconds: float) -> Record:
-    """Return a point of the figure."""
-    return {"series": series, "by": by, "size": size, "seconds": seconds}
 
 
 def table(results: dict[str, list[Record]]) -> str:

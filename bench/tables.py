@@ -15,7 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.record import Record, point, ratio_record, scaled_size
+from bench.record import Record, ratio_record, scaled_size
 
 SEQUENCES, TICKS, AGE = 100_000, 1_000, 5
 SPARK_FROM = 0.005  # of the full size; below it, starting Spark would be all that is measured
@@ -208,7 +208,6 @@ def run(scale: float = 1.0) -> list[Record]:
     ticks = scaled_size(TICKS, scale, 20)
     grown = [compare(sequences, part) for part in sorted({max(20, ticks // 100), max(20, ticks // 10), ticks})]
     records = [in_memory(sequences, ticks), *grown]
-    records += [point("duckdb release", "rows", r["rows"], r["seconds"]) for r in grown]
     records += [
         peak(sequences // 10, max(10, ticks // 10 * factor))
         for factor in ((1, 10, 100) if scale >= SPARK_FROM else (1,))

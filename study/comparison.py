@@ -37,7 +37,7 @@ def fresh_level(target: float) -> float:
 def printed_values(target: float) -> dict[str, float]:
     """What each method's leakage is by the formulas in the paper."""
     level, alone = aged_level(target), correlation(1.0, AGE)
-    fresh = baselines.get("ddp-liu").calibrate(pair(OWN), MEAN, scale=0.5 / fresh_level(target))
+    fresh = baselines.DependentDP().calibrate(pair(OWN), MEAN, scale=0.5 / fresh_level(target))
     return {
         "CSDP": printed_leakage(OWN, AGE, level),
         "CSDP without d(2)": correlation(OWN, AGE) * level,

@@ -206,23 +206,6 @@ def test_one_release_of_the_history_is_exact_leakage(ages, query):
     assert o.repeated_leakage(kernel, 2, 2, ages, 1.5, f, s1, 1) == pytest.approx(exact, rel=1e-11)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_histories_stay_below_metric_scalar_and_freshness(seed):
-    rng = np.random.default_rng(seed)
-    kernel = o.joint_kernel(*random_chain(rng, 2, 2))
-    f = o.query_values("mean", 2, 2, [0, 1])
-    B, law = o.aged_law(kernel, 2, 2, (1, 1))
-    got = [o.repeated_leakage(kernel, 2, 2, 1, 0.8, f, 0.5, n) for n in (1, 2, 3)]
-    metric = o.metric_accountant(kernel, 2, 2, 1, 0.8, f, 0.5, 3)
-    scalar = o.scalar_accountant(kernel, 2, 2, 1, 1.6, 3)
-    fresh = o.freshness(B, o.neighbour_pairs(2, 2, law))
-    assert got == sorted(got)
-    for value, sharp, cheap in zip(got, metric, scalar, strict=True):
-        assert value <= sharp + 1e-7
-        assert sharp <= cheap + 1e-7
-        assert value <= fresh + 1e-12
-
-
 def test_history_grid_is_the_sup_over_two_outputs():
     """A fine scan of both outputs of a two-release history finds nothing above the finite maximum."""
     P, eps = binary(0.05, 0.2), 1.4
@@ -269,13 +252,6 @@ def test_histogram_needs_the_product_of_values():
     assert o.sensitivity(f, 1, 3, 1) == 2
     assert o.exact_leakage(B, f, 1, 3, 1, 2, "informed", law) == pytest.approx(0.642244839, rel=RTOL)
     assert o.worst_output(rows, pairs, f, f, 1, 2)[0] == pytest.approx(0.582967653, rel=RTOL)
-
-
-def test_uninformed_exceeds_the_informed_freshness():
-    t = np.array([[binary(0.01, 0.04)] * 2, [binary(0.035, 0.275)] * 2])
-    got = columns(np.array([[0, 1], [0, 1]]), t, (2, 2), 4, "mean")
-    assert got["uninformed"] == pytest.approx(2.8221, abs=5e-5)
-    assert got["freshness"] == pytest.approx(2.7637, abs=5e-5)
 
 
 CONTINUAL = {

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from csdp.aging import check_ages
+from csdp import check
 from csdp.bounds.influence import require_backward
 from csdp.bounds.leakage import Setting
 from csdp.bounds.metric import AgedPairs
@@ -150,14 +150,7 @@ def aged_correlation(chain: Model, *, ages: Any) -> float:
     >>> round(aged_correlation(chain, ages=2), 9)
     0.1
     """
-    checked = check_ages(ages, chain.sequences)
-    worst = 0.0
-    for members in chain.components():
-        component = chain if len(members) == chain.sequences else chain.subchain(members)
-        ages = [checked[i] for i in members]
-        pairs = AgedPairs(component, ages=ages, adversary="informed", oldest=max(checked))
-        worst = max(worst, pairs.total_variation)
-    return worst
+    return max(each.pairs.total_variation for each in _setting(chain, "identity", ages, 1.0).components)
 
 
 @dataclass(frozen=True)
@@ -165,12 +158,7 @@ class LeakageCoefficient:
     """The largest Phi(lambda, A) of a sweep, and its coupling. A sweep proves nothing: it is never a certificate."""
 
     value: float
-    strength: float
     coupling: tuple[tuple[float, ...], ...]
-    evaluations: int
-
-    def __float__(self) -> float:
-        return self.value
 
 
 def cmc_leakage_coefficient(
@@ -192,25 +180,19 @@ def cmc_leakage_coefficient(
     >>> round(flat.value, 3), flat.coupling[0]
     (0.4, (1.0, 0.0))
     """
-    if not 0 <= strength * (sequences - 1) <= 1:
-        raise InputError(
-            f"strength: {strength} given; the weights on {sequences - 1} other sequences must sum to at most 1"
-        )
-    if points < 2 or sequences < 2:
-        raise InputError("cmc_leakage_coefficient: at least 2 points and 2 sequences")
+    check.whole("points", points, least=2)
+    check.whole("sequences", sequences, least=2)
+    check.number("strength", strength, least=0, most=1 / (sequences - 1), hint="the weights on all others sum to 1")
     levels = np.linspace(0.0, strength, points)
     choices = itertools.product(levels, repeat=sequences) if sequences <= 3 else ((c,) * sequences for c in levels)
-    best: LeakageCoefficient | None = None
-    count = 0
+    best = LeakageCoefficient(-1.0, ())
     for chosen in choices:
         weights = np.broadcast_to(np.array(chosen)[:, None], (sequences, sequences)).copy()
         np.fill_diagonal(weights, 1.0 - np.array(chosen) * (sequences - 1))
         value = aged_correlation(CoupledChain(weights, transitions), ages=ages)
-        count += 1
-        if best is None or value > best.value + 1e-12:
-            best = LeakageCoefficient(value, strength, tuple(map(tuple, weights.tolist())), count)
-    assert best is not None
-    return LeakageCoefficient(best.value, strength, best.coupling, count)
+        if value > best.value + 1e-12:
+            best = LeakageCoefficient(value, tuple(map(tuple, weights.tolist())))
+    return best
 
 
 # ---- Theorem 1, repaired ---------------------------------------------------------------------------------------------

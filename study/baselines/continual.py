@@ -29,8 +29,8 @@ before.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import Any, Final
+from functools import cache, cached_property
+from typing import Any, Final, Literal
 
 import numpy as np
 from scipy.linalg import toeplitz
@@ -46,11 +46,11 @@ from csdp.planning.curves import Curves
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import Query
 from study import baselines
-from study.baselines.comparison_table import TIE, ContinualComparison, ContinualRow, ContinualVerdict
-from study.baselines.protocol import Baseline, Mechanism, Quantity, check_inputs, check_positive, check_whole
-from study.baselines.strategies import StrategyBaseline, StrategyRelease
-from study.baselines.streams import WARM_UP, AnswerStream, StreamRelease, simulated_path
+from study.baselines.comparison import TIE
+from study.baselines.streams import WARM_UP, StreamRelease, WindowBaseline, simulated_path
+from study.baselines.windows import StrategyBaseline
 
+Method = baselines.LaplaceDP | StrategyBaseline | WindowBaseline | baselines.Pegasus
 #: Ticks after which running totals start again, and over which trees and transforms extend.
 WINDOW: Final = 16
 #: Windows before the present one that an estimate looks back on.
@@ -65,6 +65,49 @@ _SIMULATED_TIE: Final = 0.01
 _BANDS: Final = (2, 4)
 #: Growth of the noise rates of gradual expiration with the level of an interval that are tried.
 _POWERS: Final = (0.0, 1.0, 4.0)
+
+
+ContinualVerdict = Literal["ours", "same release", "equal", "worse", "BETTER", "not comparable"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContinualRow:
+    """One method: its own epsilon, the certified leakage of the present for ever, and its errors."""
+
+    method: str
+    name: str
+    guarantee: str
+    age: int = 0
+    nominal: float | None = None  #: epsilon of its own guarantee; of our plan epsilon_c
+    leakage: float | None = None  #: of the present, all releases, for ever; an upper bound
+    mse: float | None = None  #: of the answer of a tick
+    total_mse: float | None = None  #: of the running total, the mean over the ticks of a window
+    verdict: ContinualVerdict = "not comparable"  #: on answers
+    total_verdict: ContinualVerdict = "not comparable"  #: on running totals
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ContinualComparison:
+    """All methods at one certified leakage of the present, for ever."""
+
+    rows: tuple[ContinualRow, ...]
+    budget: float
+    no_data: float
+    total_no_data: float
+
+    def __getitem__(self, name: str) -> ContinualRow:
+        return next(row for row in self.rows if row.name == name)
+
+    @property
+    def better(self) -> tuple[ContinualRow, ...]:
+        """Rows with less error of the answer of a tick than our plan."""
+        return tuple(row for row in self.rows if row.verdict == "BETTER")
+
+    @property
+    def better_totals(self) -> tuple[ContinualRow, ...]:
+        """Rows with less error of running totals than our plan for them."""
+        return tuple(row for row in self.rows if row.total_verdict == "BETTER")
 
 
 def compare_continual(
@@ -98,18 +141,10 @@ def compare_continual(
     ('worse', 'worse')
     """
     # Under an environment the certificate is given the environment, and covariances are those over all of it.
-    computation = check_inputs(chain, query) if chain.has_one_kernel else tabulate(query, chain, on_lattice=True)
-    if len(computation.outputs) != 1:
-        raise InputError(f"compare: {computation.name} has {len(computation.outputs)} outputs; one for 'continual'")
-    task = _ContinualTask(
-        chain.without_family(),
-        computation,
-        check_positive("budget", budget),
-        check_whole("max_age", max_age, 0),
-        check_whole("window", window),
-        check_positive("event_limit", event_limit),
-    )
-    return task.run()
+    table = tabulate(query, chain, on_lattice=True)
+    if len(table.outputs) != 1:
+        raise InputError(f"compare: {table.name} has {len(table.outputs)} outputs; one for streams")
+    return _ContinualTask(chain.without_family(), table, budget, max_age, window, event_limit).run()
 
 
 def history_errors(covariance: Floats, strategy: Floats, ready: Indices, noise: Floats) -> tuple[float, float]:
@@ -172,12 +207,11 @@ class _ContinualTask:
         sums = [baseline for baseline, _ in methods if isinstance(baseline, StrategyBaseline)]
         methods += [(baseline, age) for age in sorted({row.age for row in ours} - {0}) for baseline in sums]
         rows = [self._row(baseline, age, levels.get(age)) for baseline, age in methods]
-        nothing = Quantity(0.0, "no data is read")
         words = "the long-run expectation is published and no data is read, so nothing leaks"
         about: dict[str, Any] = {"method": "publish nothing", "name": "no-data", "guarantee": words}
-        rows.append(ContinualRow(**about, leakage=nothing, mse=no_data, total_mse=total))
+        rows.append(ContinualRow(**about, leakage=0.0, mse=no_data, total_mse=total))
         judged = (*ours, *(_with_verdicts(row, ours[0], ours[-1]) for row in rows))
-        return ContinualComparison(judged, self.budget, self.query.name, self.window, no_data, total, self.chain.digest)
+        return ContinualComparison(judged, self.budget, no_data, total)
 
     def _own_rows(self) -> tuple[list[ContinualRow], dict[int, float]]:
         """Our plan at the best of some ages, where another is better for totals also there, and every age's level."""
@@ -198,7 +232,7 @@ class _ContinualTask:
                     guarantee="CSDP: the present, under the model, against an adversary who knows all other presents",
                     age=age,
                     nominal=level,
-                    leakage=Quantity(certified.epsilon, f"certified for ever ({certified.bound})"),
+                    leakage=certified.epsilon,
                     mse=answer,
                     total_mse=total,
                     verdict="ours",
@@ -216,7 +250,7 @@ class _ContinualTask:
             return [ours], levels
         return [ours, replace(totals, name="ours-totals", method=f"{totals.method}, for totals")], levels
 
-    def _baselines(self) -> list[Baseline]:
+    def _baselines(self) -> list[Method]:
         w = self.window
         banded = [baselines.ToeplitzNoise(window=w, bands=bands) for bands in _BANDS if bands < w]
         expiring = [baselines.GradualExpiration(window=w, power=power) for power in _POWERS]
@@ -233,7 +267,7 @@ class _ContinualTask:
             baselines.WindowAbsorption(window=w),
         ]
 
-    def _row(self, baseline: Baseline, age: int, level: float | None) -> ContinualRow:
+    def _row(self, baseline: Method, age: int, level: float | None) -> ContinualRow:
         words, mark = _variant(baseline)
         about: dict[str, Any] = {
             "method": baseline.title.split(" (")[0] + words + (f", age {age}" if age else ""),
@@ -244,38 +278,29 @@ class _ContinualTask:
         try:
             return self._calibrated_row(baseline, age, level, about)
         except CsdpError as error:
-            return ContinualRow(**about, leakage=Quantity(None, f"not computed: {error}"), note=str(error))
+            return ContinualRow(**about, note=str(error))
 
-    def _calibrated_row(self, baseline: Baseline, age: int, level: float | None, about: dict[str, Any]) -> ContinualRow:
-        by_window = isinstance(baseline, baselines.WindowDistribution | baselines.WindowAbsorption)
-        expiring = baseline if isinstance(baseline, baselines.GradualExpiration) else None
-        level = self._window_level(baseline) if by_window else level
+    def _calibrated_row(self, baseline: Method, age: int, level: float | None, about: dict[str, Any]) -> ContinualRow:
+        leakage: float | None
+        if isinstance(baseline, WindowBaseline):
+            level = self._window_level(baseline)
         if level is None:
             raise InputError(f"no epsilon of its own keeps budget {self.budget:g} for ever")
-        if by_window:
-            most = baseline.calibrate(self.chain, self.query, epsilon=level).leakage().at_most
-            leakage = Quantity(None, "proven bound of epsilon-DP in every window", most)
-        elif expiring is not None:
-            level, certified = self._expiring_level(expiring, age, level)
-            leakage = Quantity(None, "the accountant, by what a record costs at each age", certified)
+        if isinstance(baseline, WindowBaseline):
+            leakage = self._bound(baseline, level)
+        elif isinstance(baseline, baselines.GradualExpiration):
+            level, leakage = self._expiring_level(baseline, age, level)
         else:
-            leakage = Quantity(
-                None, "the accountant, as for noise on every answer", self._certificate(age).leakage(level).epsilon
-            )
-        errors: tuple[float, float | None]
-        mechanism: Mechanism | None = None
+            leakage = self._certificate(age).leakage(level).epsilon
+        if isinstance(baseline, baselines.LaplaceDP):
+            error, total = self._plain_errors(level)
+            return ContinualRow(**about, nominal=level, leakage=leakage, mse=error, total_mse=total)
         if isinstance(baseline, StrategyBaseline):
-            mechanism = baseline.calibrate_stream(AnswerStream(self.chain, self.query), epsilon=level)
-        elif not isinstance(baseline, baselines.LaplaceDP):
-            mechanism = baseline.calibrate(self.chain, self.query, epsilon=level)
-        if isinstance(mechanism, StrategyRelease):
-            errors = self._errors(mechanism.strategy, mechanism.ready + age, mechanism.noise_covariance)
-        elif isinstance(mechanism, StreamRelease):
-            errors, about = (self._simulated_error(mechanism), None), {**about, "note": "error simulated"}
-        else:
-            errors = self._plain_errors(level)
-        nominal = level if mechanism is None else mechanism.epsilon
-        return ContinualRow(**about, nominal=nominal, leakage=leakage, mse=errors[0], total_mse=errors[1])
+            strategy = baseline.calibrate(self.chain, self.query, epsilon=level)
+            error, total = self._errors(strategy.strategy, strategy.ready + age, strategy.noise_covariance)
+            return ContinualRow(**about, nominal=strategy.epsilon, leakage=leakage, mse=error, total_mse=total)
+        error = self._simulated_error(baseline.calibrate(self.chain, self.query, epsilon=level))
+        return ContinualRow(**about, nominal=level, leakage=leakage, mse=error, note="error simulated")
 
     def _certificate(self, age: int) -> Curves:
         """Certified leakages of noise on the answers of an age, for ever; computed once for each level."""
@@ -293,11 +318,14 @@ class _ContinualTask:
     def _certificates(self) -> dict[int, Curves]:
         return {}
 
-    def _window_level(self, baseline: Baseline) -> float | None:
+    def _bound(self, baseline: WindowBaseline, epsilon: float) -> float | None:
+        return baseline.calibrate(self.chain, self.query, epsilon=epsilon).leakage().at_most
+
+    def _window_level(self, baseline: WindowBaseline) -> float | None:
         """The largest epsilon of w-event privacy whose proven bound keeps the budget."""
 
         def leakage(epsilon: float) -> float:
-            most = baseline.calibrate(self.chain, self.query, epsilon=epsilon).leakage().at_most
+            most = self._bound(baseline, epsilon)
             return float("inf") if most is None else most
 
         return largest_level(leakage, self.budget, self.event_limit, tolerance=1e-3)
@@ -307,8 +335,7 @@ class _ContinualTask:
 
         At least the level that noise on every answer may have: what a record costs while it is young is less.
         """
-        stream = AnswerStream(self.chain, self.query)
-        certify = lru_cache(maxsize=None)(lambda e: baseline.calibrate_stream(stream, epsilon=e).certify(age))
+        certify = cache(lambda e: baseline.calibrate(self.chain, self.query, epsilon=e).certify(age))
         largest = largest_level(certify, self.budget, self.event_limit, start=level, tolerance=1e-3)
         return (
             (level, self._certificate(age).leakage(level).epsilon) if largest is None else (largest, certify(largest))
@@ -317,7 +344,7 @@ class _ContinualTask:
     def _simulated_error(self, mechanism: StreamRelease) -> float:
         """Of the best linear function of the last outputs, fitted on one half of a simulated path for the other."""
         states = simulated_path(self.chain)
-        truth = AnswerStream(self.chain, self.query).answers(states)[:, 0]
+        truth = mechanism.stream.answers(states)[:, 0]
         out = mechanism.simulate(states)[:, 0]
         last = [out[WARM_UP - n : out.size - n] for n in range(_MEMORY)]
         design = np.column_stack([np.ones(truth.size - WARM_UP), *last])
@@ -332,7 +359,7 @@ class _ContinualTask:
         return min(1.0, share) * float(self._covariance[0])
 
 
-def _variant(baseline: Baseline) -> tuple[str, str]:
+def _variant(baseline: Method) -> tuple[str, str]:
     """What tells rows of one method apart, in words and as a mark of its name."""
     if isinstance(baseline, baselines.ToeplitzNoise) and baseline.bands:
         return f", {baseline.bands} bands", f"-{baseline.bands}"
@@ -343,7 +370,7 @@ def _variant(baseline: Baseline) -> tuple[str, str]:
 
 def _with_verdicts(row: ContinualRow, ours: ContinualRow, totals: ContinualRow) -> ContinualRow:
     """Add the verdicts, against our plan and our plan for totals; what is not certified cannot be compared."""
-    known = row.leakage.value is not None or row.leakage.at_most is not None
+    known = row.leakage is not None
     pairs = ((row.mse, ours.mse, ours.age), (row.total_mse, totals.total_mse, totals.age))
     verdicts: list[ContinualVerdict] = []
     for theirs, mine, age in pairs:

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from csdp.bounds.exact import output_grid
 from csdp.bounds.result import round_up
 from csdp.chain import Model
-from csdp.errors import InputError, TooLargeError
+from csdp.errors import InputError
 from csdp.numbers import Floats
 from csdp.query import tabulate
 from csdp.query_table import FoldTable, Query
 from study.baselines.laplace import (
     LaplaceBaseline,
-    all_outputs,
     exact_leakage,
-    grid_size,
     present_law,
     record_pairs,
     safe_log,
 )
-
-#: Largest number of output values of one record's contribution.
-CONTRIBUTION_OUTPUTS = 4096
 
 
 def record_sensitivities(chain: Model, query: Query) -> Floats:
@@ -53,14 +49,7 @@ def pair_losses(chain: Model, query: Query, scale: float) -> Floats:
     contributions = query.contributions() / query.denominator
     out = np.zeros((s, s))
     for j in range(s):
-        size = grid_size(contributions[j])
-        if size > CONTRIBUTION_OUTPUTS:
-            raise TooLargeError(
-                f"ddp: one record has {size:.3g} combinations of outputs; at most {CONTRIBUTION_OUTPUTS:,}",
-                needed=size,
-                limit=CONTRIBUTION_OUTPUTS,
-            )
-        outputs = all_outputs(contributions[j])
+        outputs = output_grid(contributions[j])
         far = -np.abs(outputs[:, None, :] - contributions[j][None]).sum(axis=2) / scale  # (y, c)
         terms = conditional[:, :, j, None, :] + far  # (i, a, y, c)
         density = np.logaddexp.reduce(terms, axis=3)
@@ -74,13 +63,11 @@ class DependentDP(LaplaceBaseline):
     """Dependent DP by pairwise coefficients (Liu, Chakraborty and Mittal 2016)."""
 
     name: ClassVar[str] = "ddp-liu"
-    label: ClassVar[str] = "none proven (pairwise coefficients)"
     title: ClassVar[str] = "Dependent DP, pairwise (Liu et al. 2016)"
     guarantee: ClassVar[str] = (
         "meant as epsilon-DDP, but pairwise coefficients are NO guarantee: three records with x3 = x1 xor x2 have "
         "all coefficients 0"
     )
-    inferential: ClassVar[bool] = False
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """max_i sum_j rho_ij Delta_j / scale, which is max_i sum_j L_ij."""
@@ -88,26 +75,16 @@ class DependentDP(LaplaceBaseline):
         np.fill_diagonal(losses, record_sensitivities(chain, query) / scale)
         return float(losses.sum(axis=1).max())
 
-    def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
-        """The coefficients rho_ij at this scale."""
-        sensitivities = record_sensitivities(chain, query)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rho = np.nan_to_num(pair_losses(chain, query, scale) * scale / sensitivities, nan=0.0)
-        np.fill_diagonal(rho, 1.0)
-        return {"coefficients": rho.tolist()}
-
 
 @dataclass(frozen=True)
 class ExactDependentDP(LaplaceBaseline):
     """Dependent DP by its definition, enumerated (as in Zhao, Zhang and Poor 2017), for small systems."""
 
     name: ClassVar[str] = "ddp-exact"
-    label: ClassVar[str] = "dependent DP"
     title: ClassVar[str] = "Dependent DP, exact (Zhao et al. 2017)"
     guarantee: ClassVar[str] = (
         "one record's value changes the law of the output by at most epsilon, its dependants moving with it"
     )
-    inferential: ClassVar[bool] = True
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """The exact leakage against an adversary who knows the model only."""
@@ -120,12 +97,10 @@ class BayesianDP(LaplaceBaseline):
     """Bayesian DP (Yang, Sato and Nakagawa 2015): the adversary knows any subset of the other records."""
 
     name: ClassVar[str] = "bayesian"
-    label: ClassVar[str] = "Bayesian DP"
     title: ClassVar[str] = "Bayesian DP (Yang et al. 2015)"
     guarantee: ClassVar[str] = (
         "one record's value changes the law of the output by at most epsilon, whichever other records are known"
     )
-    inferential: ClassVar[bool] = True
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """The exact leakage, worst over every set of other records that the adversary knows."""
@@ -135,34 +110,19 @@ class BayesianDP(LaplaceBaseline):
 
 @dataclass(frozen=True)
 class CorrelatedDP(LaplaceBaseline):
-    """Correlated DP (Zhu, Xiong, Li and Zhou 2015): sensitivity weighted by Pearson correlations above a threshold."""
-
-    threshold: float = 0.0
+    """Correlated DP (Zhu, Xiong, Li and Zhou 2015): sensitivity weighted by Pearson correlations."""
 
     name: ClassVar[str] = "correlated"
-    label: ClassVar[str] = "none proven (Pearson)"
     title: ClassVar[str] = "Correlated DP (Zhu et al. 2015)"
     guarantee: ClassVar[str] = (
         "noise for a correlated sensitivity; NO inferential guarantee: zero correlation is not independence"
     )
-    inferential: ClassVar[bool] = False
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """max_i sum_j |Pearson_ij| Delta_j / scale."""
-        if (
-            isinstance(self.threshold, bool)
-            or not isinstance(self.threshold, int | float)
-            or not 0 <= self.threshold <= 1
-        ):
-            raise InputError(f"threshold: {self.threshold!r} given; a correlation between 0 and 1")
         pearson = np.abs(correlations(chain))
-        pearson[pearson < self.threshold] = 0.0
         np.fill_diagonal(pearson, 1.0)
         return float((pearson @ record_sensitivities(chain, query)).max() / scale)
-
-    def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
-        """The correlations."""
-        return {"pearson": correlations(chain).tolist(), "threshold": self.threshold}
 
 
 def correlations(chain: Model) -> Floats:
@@ -183,12 +143,10 @@ class InferentialPrivacy(LaplaceBaseline):
     """Inferential privacy (Ghosh and Kleinberg 2017): nu = 2 (I - Gamma)^-1 epsilon, Gamma the influences."""
 
     name: ClassVar[str] = "inferential"
-    label: ClassVar[str] = "inferential privacy"
     title: ClassVar[str] = "Inferential privacy (Ghosh and Kleinberg 2017)"
     guarantee: ClassVar[str] = (
         "the odds of any two values of a record move by at most e^epsilon, for weak influences (norm of Gamma below 1)"
     )
-    inferential: ClassVar[bool] = True
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """max_i 2 sum_j ((I - Gamma)^-1)_ij Delta_j / scale."""
@@ -201,10 +159,6 @@ class InferentialPrivacy(LaplaceBaseline):
             )
         spread = np.linalg.inv(np.eye(len(gamma)) - gamma)
         return round_up(float((2.0 * spread @ record_sensitivities(chain, query)).max() / scale))
-
-    def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
-        """The norm of the influence matrix."""
-        return {"influence_norm": float(np.linalg.norm(influences(chain), 2))}
 
 
 @lru_cache(maxsize=16)

@@ -4,8 +4,7 @@ They differ in how the scale follows from their epsilon: each has `nominal(scale
 noise of that scale; calibration inverts it. The CSDP leakage of such a release is computed exactly. Here are their base
 class, plain, group and age-dependent differential privacy, and temporal budgets.
 
-Below them: laws of snapshots, pairs of records, and a record and its past; exact log ratios of mixtures of Laplace
-densities, computed in logarithms, so that nothing overflows however large the rate.
+Below them: laws of snapshots, of pairs of records, and of a record and its past.
 """
 
 from __future__ import annotations
@@ -13,134 +12,63 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from csdp.accountant import Accountant
-from csdp.aging import AgedLaw, index_parts
-from csdp.bounds.adversary import marginal
+from csdp import check
+from csdp.aging import AgedLaw, index_parts, marginal
 from csdp.bounds.exact import output_grid
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import round_up
 from csdp.chain import CoupledChain, Model
 from csdp.errors import CsdpError, InputError, TooLargeError
-from csdp.estimate import mse
+from csdp.estimate import Error, mse
 from csdp.estimate.moments import pair_laws
-from csdp.noise import Randomness, two_sided_geometric
-from csdp.numbers import Floats, Indices
+from csdp.numbers import Floats
 from csdp.paper import loose_bound
 from csdp.plan import Plan
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import Query, all_snapshots
-from study.baselines.posterior import PosteriorMean
 from study.baselines.protocol import (
     Adversary,
-    Errors,
     Quantity,
-    Trace,
     check_inputs,
-    check_one_target,
-    check_positive,
-    check_whole,
     known_subsets,
-    read_snapshots,
 )
-from study.baselines.temporal import group_sensitivity, temporal_budgets, temporal_leakage
+from study.baselines.temporal import group_sensitivity, temporal_leakage
 
 
 @dataclass(frozen=True, eq=False)
 class LaplaceRelease:
-    """A calibrated baseline: `f(snapshot of that age) + Laplace(scale)`, one scale for every tick, or one each."""
+    """A calibrated baseline: `f(snapshot of that age) + Laplace(scale)`; `epsilon` is that of its own guarantee."""
 
-    baseline: str
-    guarantee: str
     chain: Model
     query: Query
     age: int
     epsilon: float
-    scales: tuple[float, ...]
-    details: dict[str, Any] = field(default_factory=dict)
+    scale: float
 
     @cached_property
-    def _plans(self) -> dict[float, Plan]:
-        """The same release as a csdp plan for every scale, which gives its noise and its leakage."""
-        sensitivity = self.query.sensitivity(1, self.chain.value_table)
-        return {scale: Plan(self.chain, self.query, self.age, sensitivity / scale) for scale in set(self.scales)}
-
-    @property
-    def epsilon_c(self) -> float:
-        """The noise level epsilon_c of the least noise."""
-        return self._plans[min(self.scales)].epsilon_c
-
-    def trace(self, states: npt.ArrayLike, randomness: Randomness) -> Trace:
-        """Run it on snapshots (T, s): one output for every tick with a snapshot of that age before it."""
-        rows = read_snapshots(states, self.chain)
-        ticks = rows.shape[0] - self.age
-        if ticks < 1:
-            raise InputError(f"states: {rows.shape[0]} snapshots given; more than {self.age}, the age, are needed")
-        if len(self.scales) not in {1, ticks}:
-            raise InputError(f"states: {ticks} outputs asked for; this mechanism has budgets for {len(self.scales)}")
-        scales = np.broadcast_to(np.array(self.scales), ticks)
-        first = self._plans[self.scales[0]]
-        exact = first.query.lattice_answers(rows[:ticks]) / first.divisor
-        noise = np.empty_like(exact)
-        for scale, plan in self._plans.items():
-            at = np.flatnonzero(scales == scale)
-            plan.check_noise()
-            steps = two_sided_geometric(plan.scale, (at.size, exact.shape[1]), randomness)
-            noise[at] = steps * (plan.step / plan.divisor)
-        wide = np.broadcast_to(scales[:, None], exact.shape)
-        return Trace(exact + noise, exact + noise, exact, wide)
-
-    def release(self, states: npt.ArrayLike, randomness: Randomness) -> Floats:
-        """Outputs (ticks, d), for study only."""
-        return self.trace(states, randomness).values
+    def plan(self) -> Plan:
+        """The same release as a csdp plan, which gives its leakage and its error."""
+        return Plan(self.chain, self.query, self.age, self.query.sensitivity(1, self.chain.value_table) / self.scale)
 
     def leakage(self, adversary: Adversary = "informed") -> Quantity:
-        """Exact leakage of the present of one release; of several scales, of the one with the least noise."""
+        """Exact leakage of the present of one release."""
         try:
-            leakage = exact_leakage(adversary, self.chain, self.query, age=self.age, epsilon_c=self.epsilon_c)
+            leakage = exact_leakage(adversary, self.chain, self.query, age=self.age, epsilon_c=self.plan.epsilon_c)
         except TooLargeError as error:
             return Quantity(None, f"not computed: {error}")
         return Quantity(leakage, f"exact, one release at age {self.age}, {adversary} adversary")
 
-    def lifetime(self, releases: int) -> Quantity:
-        """Temporal privacy leakage of a record over this many releases, an upper bound."""
-        releases = check_whole("releases", releases)
-        if len(self.scales) > 1:
-            costs = group_sensitivity(self.chain, self.query) / np.array(self.scales)
-            return Quantity(float(temporal_leakage(self.chain, costs).tpl.max()), "temporal privacy leakage")
-        try:
-            value = Accountant(self._plans[self.scales[0]]).lifetime(releases)
-        except CsdpError as error:
-            return Quantity(None, f"not computed: {error}")
-        return Quantity(value, f"temporal privacy leakage over {releases} releases")
-
-    def errors(self) -> Errors:
-        """Mean squared error, the mean over ticks."""
-        plain = {s: mse(self.chain, self.query, ages=self.age, epsilon_c=p.epsilon_c) for s, p in self._plans.items()}
-        raw = linear = 0.0
-        for scale, count in Counter(self.scales).items():
-            level, share = self._plans[scale].epsilon_c, count / len(self.scales)
-            raw += share * plain[scale].safe
-            linear += share * mse(self.chain, self.query, ages=self.age, epsilon_c=level, estimate="linear").safe
-        any_scale = plain[self.scales[0]]
-        return Errors(raw, linear, any_scale.no_data, any_scale.how, self._posterior_error())
-
-    def _posterior_error(self) -> float | None:
-        """Of the posterior mean; None for several scales or outputs, or where the system is too large for it."""
-        with suppress(CsdpError):
-            if len(self.scales) == 1 and self.chain.size <= LAW_STATES:
-                ages = [self.age] * self.chain.sequences
-                return PosteriorMean(self.chain, self.query, ages=ages, epsilon_c=self.epsilon_c).mse
-        return None
+    def error(self, estimate: Literal["raw", "linear"] = "linear") -> Error:
+        """Mean squared error against the present answer: of the release itself, or of the best linear estimate."""
+        return mse(self.chain, self.query, ages=self.age, epsilon_c=self.plan.epsilon_c, estimate=estimate)
 
 
 @dataclass(frozen=True)
@@ -150,39 +78,24 @@ class LaplaceBaseline(ABC):
     age: int = 0
 
     name: ClassVar[str]
-    label: ClassVar[str]
     title: ClassVar[str]
     guarantee: ClassVar[str]
-    inferential: ClassVar[bool]
 
     @abstractmethod
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """Return the epsilon of this baseline's own theory for noise of that scale; it falls as the scale grows."""
 
-    def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
-        """Return further results of the calibration as plain data."""
-        return {}
-
-    def scales(self, chain: Model, query: Query, epsilon: float) -> tuple[float, ...]:
-        """Return the least noise with this baseline's guarantee at `epsilon`: one scale, or one for every tick."""
-        start = query.sensitivity(1, chain.value_table) / epsilon
-        return (least_scale(lambda b: self.nominal(chain, query, b), epsilon, start),)
-
     def calibrate(
         self, chain: Model, query: Query | str, *, epsilon: float | None = None, scale: float | None = None
     ) -> LaplaceRelease:
         """Return the least noise with the guarantee at `epsilon`, or noise of `scale` with the guarantee it gives."""
-        check_one_target(epsilon, scale)
-        check_whole("age", self.age, 0)
-        query = check_inputs(chain, query)
+        table = check_inputs(chain, query)
         if scale is None:
-            nominal = check_positive("epsilon", epsilon)
-            scales = self.scales(chain, query, nominal)
-        else:
-            scales = (check_positive("scale", scale),)
-            nominal = self.nominal(chain, query, scales[0])
-        details = self.describe(chain, query, min(scales))
-        return LaplaceRelease(self.name, self.guarantee, chain, query, self.age, nominal, scales, details)
+            target = check.number("epsilon", epsilon, above=0)
+            start = table.sensitivity(1, chain.value_table) / target
+            scale = least_scale(lambda b: self.nominal(chain, table, b), target, start)
+            return LaplaceRelease(chain, table, self.age, target, scale)
+        return LaplaceRelease(chain, table, self.age, self.nominal(chain, table, scale), scale)
 
 
 def least_scale(nominal: Callable[[float], float], target: float, start: float) -> float:
@@ -262,10 +175,8 @@ class LaplaceDP(LaplaceBaseline):
     """Plain differential privacy of one record: scale Delta_f / epsilon, correlations ignored."""
 
     name: ClassVar[str] = "laplace"
-    label: ClassVar[str] = "DP of one record"
     title: ClassVar[str] = "Laplace (Dwork et al. 2006)"
     guarantee: ClassVar[str] = "epsilon-DP of one record; no inferential guarantee"
-    inferential: ClassVar[bool] = False
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """Delta_f / scale."""
@@ -277,10 +188,8 @@ class GroupDP(LaplaceBaseline):
     """Group differential privacy: all records of a component count as one."""
 
     name: ClassVar[str] = "group"
-    label: ClassVar[str] = "DP of all tied records"
     title: ClassVar[str] = "Laplace for groups"
     guarantee: ClassVar[str] = "epsilon-DP of all records of one tick that are tied together, however they are tied"
-    inferential: ClassVar[bool] = True
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """s_k / scale, k the largest component."""
@@ -294,46 +203,32 @@ class AgeDP(LaplaceBaseline):
     age: int = 1
 
     name: ClassVar[str] = "adp"
-    label: ClassVar[str] = "age-dependent DP, users independent"
     title: ClassVar[str] = "Age-dependent DP (Zhang et al. 2023)"
     guarantee: ClassVar[str] = (
         "a user's present is protected up to epsilon IF users are independent: ln(1 + Delta(t)(e^eps_c - 1))"
     )
-    inferential: ClassVar[bool] = False
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """ln(1 + Delta (e^(Delta_f / scale) - 1)), Delta the largest total variation of a user's own aged state."""
         return loose_bound(own_variation(chain, self.age), query.sensitivity(1, chain.value_table) / scale)
 
-    def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
-        """Delta(t)."""
-        return {"total_variation": own_variation(chain, self.age)}
-
 
 @dataclass(frozen=True)
 class TemporalBudgets(LaplaceBaseline):
-    """Budgets over time that keep the temporal privacy leakage of every tick below a bound (Cao et al. 2017)."""
+    """Equal budgets that keep the temporal privacy leakage of every tick below a bound (Cao et al. 2017)."""
 
     length: int = 100
-    allocation: Literal["quantified", "uniform"] = "quantified"
 
     name: ClassVar[str] = "temporal-budgets"
-    label: ClassVar[str] = "temporal leakage, whole series"
     title: ClassVar[str] = "Temporal budgets (Cao et al. 2017)"
     guarantee: ClassVar[str] = (
         "all releases of the stream together tell at most epsilon about any tick's snapshot, under the model"
     )
-    inferential: ClassVar[bool] = True
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """The largest TPL over `length` ticks of equal noise."""
         cost = group_sensitivity(chain, query) / scale
-        return float(temporal_leakage(chain, np.full(check_whole("length", self.length), cost)).tpl.max())
-
-    def scales(self, chain: Model, query: Query, epsilon: float) -> tuple[float, ...]:
-        """One scale for every tick, from budgets for a bound on TPL."""
-        budgets = temporal_budgets(chain, bound=epsilon, length=self.length, allocation=self.allocation)
-        return tuple((group_sensitivity(chain, query) / budgets).tolist())
+        return float(temporal_leakage(chain, np.full(self.length, cost)).tpl.max())
 
 
 # ---- laws of records -------------------------------------------------------------------------------------------------
@@ -341,8 +236,6 @@ class TemporalBudgets(LaplaceBaseline):
 
 #: Joint states up to which a law of whole snapshots is computed.
 LAW_STATES = 4096
-#: Largest number of output values in a grid, times the numbers compared at each of them.
-WORK_LIMIT = 2**27
 #: Sequences times states up to which all pairs of records are computed.
 PAIR_SIZE = 512
 
@@ -412,54 +305,6 @@ def own_variation(chain: Model, age: int) -> float:
         for row in rows:
             worst = max(worst, float(np.abs(rows - row).sum(axis=1).max()) / 2)
     return min(1.0, worst)
-
-
-# ---- mixtures of Laplace densities -----------------------------------------------------------------------------------
-
-
-def all_outputs(answers: Floats) -> Floats:
-    """Return the product of the sets of values of each output coordinate: a supremum of ratios is attained there."""
-    axes = [np.unique(column) for column in answers.T]
-    return np.array(list(itertools.product(*axes))).reshape(-1, len(axes))
-
-
-def grid_size(answers: Floats) -> float:
-    """Number of outputs of `all_outputs`."""
-    return float(np.prod([float(np.unique(column).size) for column in answers.T]))
-
-
-def log_densities(log_rows: Floats, answers: Floats, outputs: Floats, rate: float) -> Floats:
-    """[row, output]: ln sum_c rows[row, c] exp(-rate |y - answers[c]|_1); -inf where a row is empty."""
-    far = np.zeros((outputs.shape[0], answers.shape[0]))
-    for column in range(answers.shape[1]):
-        far += np.abs(outputs[:, column, None] - answers[None, :, column])
-    terms = log_rows[:, None, :] - rate * far[None]
-    top = terms.max(axis=2, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mixed = top[..., 0] + np.log(np.exp(terms - top).sum(axis=2))
-    return np.asarray(np.where(np.isneginf(top[..., 0]), -np.inf, mixed))
-
-
-def largest_log_ratio(log_rows: Floats, answers: Floats, groups: Sequence[Indices], *, rate: float) -> float:
-    """Return the largest log ratio, over all outputs, of two rows of one group.
-
-    Between neighbouring values, in each coordinate, a ratio of two such densities is monotone, so the supremum is a
-    maximum over the product of the values of each coordinate.
-    """
-    needed = grid_size(answers) * log_rows.size
-    if needed > WORK_LIMIT:
-        raise TooLargeError(
-            f"{needed:.3g} comparisons of outputs would be needed; at most {WORK_LIMIT:.3g} are made. "
-            "Use a shorter window, fewer outputs or a smaller chain",
-            needed=needed,
-            limit=WORK_LIMIT,
-        )
-    density = log_densities(log_rows, answers, all_outputs(answers), rate)
-    best = 0.0
-    for rows in groups:
-        if len(rows) > 1:
-            best = max(best, float(np.ptp(density[rows], axis=0).max()))
-    return best
 
 
 def safe_log(probabilities: Floats) -> Floats:

@@ -6,19 +6,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from csdp.aging import AgedLaw, index_parts
-from csdp.bounds.adversary import marginal
+from csdp.aging import AgedLaw, index_parts, marginal
 from csdp.chain import Model
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import Floats
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import FoldTable, Query
 from study.baselines.laplace import LaplaceBaseline, safe_log
-from study.baselines.protocol import check_positive, check_stationary, check_whole
+from study.baselines.protocol import check_stationary
 
 #: Steps of a quantile function below this are attributed to rounding.
 QUANTILE_SLACK = 1e-14
@@ -33,18 +32,12 @@ class Wasserstein(LaplaceBaseline):
     """The Wasserstein mechanism: scale W_inf / epsilon. Age lowers W_inf only where the laws' supports overlap."""
 
     name: ClassVar[str] = "wasserstein"
-    label: ClassVar[str] = "Pufferfish, one release"
     title: ClassVar[str] = "Wasserstein (Song et al. 2017)"
     guarantee: ClassVar[str] = "epsilon-Pufferfish: one release tells two values of a record apart by at most epsilon"
-    inferential: ClassVar[bool] = True
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """W_inf / scale."""
         return wasserstein(chain, query, self.age) / scale
-
-    def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
-        """W_inf."""
-        return {"w_infinity": wasserstein(chain, query, self.age)}
 
 
 def wasserstein(chain: Model, query: Query, age: int) -> float:
@@ -118,7 +111,7 @@ def markov_quilt_scale(
             "with the whole snapshot as the secret"
         )
     quilts = Quilts.of(chain, length=length, method=method)
-    return quilts.scale(check_positive("epsilon", epsilon))
+    return quilts.scale(epsilon)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +125,6 @@ class Quilts:
     @lru_cache(maxsize=16)
     def of(cls, chain: Model, *, length: int, method: str) -> Quilts:
         """Compute the influences of one component, its snapshots as the nodes of one chain."""
-        length = check_whole("length", length)
-        if method not in {"exact", "approx"}:
-            raise InputError(f"method: {method!r} given; 'exact' or 'approx'")
         work = float(chain.size) ** 2 * length * max(length, 100)
         if length > QUILT_LENGTH or work > QUILT_WORK:
             raise TooLargeError(
@@ -254,21 +244,15 @@ class MarkovQuilt(LaplaceBaseline):
     length: int = 100
 
     name: ClassVar[str] = "markov-quilt"
-    label: ClassVar[str] = "Pufferfish, whole series"
     title: ClassVar[str] = "Markov Quilt exact (Song et al. 2017)"
     guarantee: ClassVar[str] = (
         "epsilon-Pufferfish of every tick's snapshot given the whole published series of `length` ticks"
     )
-    inferential: ClassVar[bool] = True
     method: ClassVar[str] = "exact"
 
     def nominal(self, chain: Model, query: Query, scale: float) -> float:
         """Epsilon from influences by powers of the kernel ("exact") or by the eigengap ("approx")."""
         return quilt_epsilon(chain, query, scale, length=self.length, method=self.method)
-
-    def describe(self, chain: Model, query: Query, scale: float) -> dict[str, Any]:
-        """Return the length of the series."""
-        return {"length": self.length}
 
 
 @dataclass(frozen=True)

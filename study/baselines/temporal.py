@@ -1,4 +1,4 @@
-"""Temporal privacy leakage (Cao et al. 2017): leakage of one record by a stream of releases, and budgets that bound it.
+"""Temporal privacy leakage (Cao et al. 2017): leakage of one record by a stream of releases.
 
 `BPL_t = L_B(BPL_{t-1}) + eps_t`, `FPL_t = L_F(FPL_{t+1}) + eps_t`, `TPL = BPL + FPL - eps_t`, with L the loss function
 of the backward and of the forward kernel over all pairs of snapshots, in logarithms.
@@ -7,8 +7,8 @@ The recursion holds for any mechanism. Let G(x_1..x_t) be the probability of the
 of at most e^E when one component's snapshots of any w consecutive ticks change. Over the newest w ticks the largest and
 the least G differ by at most e^E for every past, and the least is again such a function of the past. So
 `b <- E + L_w(b)`, L_w the loss of w steps back, bounds the log ratio of the probabilities of all outputs under two
-values of the newest snapshot, also where hidden noise and earlier outputs decide what is published. `newest_bound` and
-`tick_bound` are its limits; docs/baselines.md has the proof.
+values of the newest snapshot, also if hidden noise and earlier outputs decide what is published. `newest_bound` is its
+limit; docs/proofs.md has the proof.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import numpy.typing as npt
 from csdp.accountant.kernels import BackwardKernel, ProfileTable
 from csdp.bounds.metric import AgedPairs
 from csdp.chain import Model
-from csdp.errors import InputError, TooLargeError
+from csdp.errors import TooLargeError
 from csdp.numbers import Floats
 from csdp.query_table import Query
-from study.baselines.protocol import check_positive, check_stationary, check_whole
+from study.baselines.protocol import check_stationary
 
 #: Joint states of a component up to which its loss functions are tabulated.
 LOSS_STATES = 256
@@ -56,23 +56,13 @@ def temporal_leakage(chain: Model, epsilons: npt.ArrayLike) -> TemporalLeakage:
     (1.5261, 2.0522)
     """
     check_stationary(chain)
-    costs = _budgets(epsilons)
+    costs = np.asarray(epsilons, dtype=np.float64)
     bpl, fpl, tpl = (np.zeros(costs.size) for _ in range(3))
     for backward, forward in loss_tables(chain):
         back = _recursion(costs, backward.largest)
         ahead = _recursion(costs[::-1], forward.largest)[::-1]
         bpl, fpl, tpl = np.maximum(bpl, back), np.maximum(fpl, ahead), np.maximum(tpl, back + ahead - costs)
     return TemporalLeakage(bpl, fpl, tpl)
-
-
-def _budgets(epsilons: npt.ArrayLike) -> Floats:
-    try:
-        costs = np.asarray(epsilons, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InputError("epsilons: one non-negative number per tick expected") from None
-    if costs.ndim != 1 or not costs.size or not np.isfinite(costs).all() or (costs < 0).any():
-        raise InputError("epsilons: a list of finite numbers, 0 or more, one per tick")
-    return costs
 
 
 def group_sensitivity(chain: Model, query: Query) -> float:
@@ -117,70 +107,6 @@ def _recursion(costs: Floats, loss: Callable[[float], float]) -> Floats:
     return out
 
 
-def temporal_budgets(chain: Model, *, bound: float, length: int, allocation: str = "quantified") -> Floats:
-    """Compute budgets per tick under which the temporal privacy leakage of every tick is at most `bound`.
-
-    "quantified" (Cao et al. 2017, their finer algorithm): more at both ends, one value between, so that TPL meets the
-    bound at every tick; where correlations never fade no such value exists and "uniform" is used: the largest equal
-    budget that `length` ticks allow.
-
-    >>> from csdp import CoupledChain
-    >>> chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
-    >>> budgets = temporal_budgets(chain, bound=1.0, length=5)
-    >>> budgets.round(4).tolist()
-    [0.7215, 0.443, 0.443, 0.443, 0.7215]
-    >>> temporal_leakage(chain, budgets).tpl.round(6).tolist()
-    [1.0, 1.0, 1.0, 1.0, 1.0]
-    """
-    bound, length = check_positive("bound", bound), check_whole("length", length)
-    if allocation not in {"quantified", "uniform"}:
-        raise InputError(f"allocation: {allocation!r} given; 'quantified' or 'uniform'")
-    if length == 1:
-        return np.array([bound])
-    if allocation == "quantified" and length > 2:
-        ends = _quantify(chain, bound)
-        if ends is not None:
-            first, middle, last = ends
-            budgets = np.full(length, middle)
-            budgets[0], budgets[-1] = first, last
-            # Scale down, so that rounding cannot exceed the bound.
-            return budgets * min(1.0, bound / float(temporal_leakage(chain, budgets).tpl.max()))
-    low, high = bound / length, bound
-    for _ in range(80):
-        middle = (low + high) / 2
-        if temporal_leakage(chain, np.full(length, middle)).tpl.max() <= bound:
-            low = middle
-        else:
-            high = middle
-    return np.full(length, low)
-
-
-def _quantify(chain: Model, bound: float) -> tuple[float, float, float] | None:
-    """(first, between, last) with first + last - between = bound; None where the losses do not converge."""
-    pairs = loss_tables(chain)
-
-    def backward(b: float) -> float:
-        return max(table.largest(b) for table, _ in pairs)
-
-    def forward(b: float) -> float:
-        return max(table.largest(b) for _, table in pairs)
-
-    low, high = 0.0, bound
-    for _ in range(60):
-        first = (low + high) / 2
-        last = invert_loss(forward, first - backward(first), bound)
-        # first + last - (first - L_B(first)): both ends, less their common term
-        if last is not None and backward(first) + last <= bound:
-            low = first
-        else:
-            high = first
-    between = low - backward(low)
-    last = invert_loss(forward, between, bound)
-    if last is None or between <= bound * 1e-9:
-        return None
-    return low, between, last
-
-
 # ---- streams that decide by hidden noise ----------------------------------------------------------------------------
 
 
@@ -219,19 +145,6 @@ def _neighbours(chain: Model) -> tuple[AgedPairs, ...]:
         AgedPairs(component, ages=[1] * component.sequences, adversary="informed")
         for component in _distinct_components(chain)
     )
-
-
-def tick_bound(chain: Model, cost: float, *, window: int = 1) -> float:
-    """Bound the leakage of one tick's snapshot by all outputs, before and after; arguments as for `newest_bound`.
-
-    The block that ends (or begins) at the tick costs `cost`; the outputs on its far side and those on the other side of
-    the tick add their losses.
-    """
-    bounds = []
-    for (back, ahead), (one_back, one_ahead) in zip(loss_tables(chain, window), loss_tables(chain), strict=True):
-        past, future = recursion_limit(back.largest, cost), recursion_limit(ahead.largest, cost)
-        bounds.append(min(past + one_ahead.largest(future), future + one_back.largest(past)))
-    return max(bounds)
 
 
 def recursion_limit(loss: Callable[[float], float], cost: float) -> float:

@@ -1,33 +1,87 @@
-"""Published methods for windows of a stream of answers: transforms, trees, correlated noise, gradual expiration."""
+"""Published methods for windows of a stream of answers: transforms, trees, correlated noise, gradual expiration.
+
+They are linear. A window of T answers x gives coefficients `S x`, S a fixed matrix (the strategy). Each gets noise of
+one scale, the largest column sum of |S| times Delta_f / epsilon: one record of one tick then changes the
+log-probability of all outputs by at most epsilon. Estimates of answers and of running totals are post-processing.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from csdp.accountant import Accountant
-from csdp.bounds.result import as_text
 from csdp.chain import Model
 from csdp.errors import InputError
-from csdp.noise import Randomness, two_sided_geometric, variance
+from csdp.noise import variance
 from csdp.numbers import Floats, Indices
 from csdp.plan import Plan
+from csdp.query import tabulate
 from csdp.query_table import Query
-from study.baselines.protocol import Adversary, Quantity, check_inputs, check_one_target, check_positive, check_whole
-from study.baselines.strategies import (
-    NOT_COMPUTED,
-    StrategyBaseline,
-    StrategyRelease,
-    calibrate_strategy,
-    check_power,
-)
-from study.baselines.streams import AnswerStream, bound_lifetime, bound_present
+from study.baselines.streams import AnswerStream
+
+
+@dataclass(frozen=True, eq=False)
+class StrategyRelease:
+    """A calibrated linear mechanism: noisy coefficients of a window of answers with one output."""
+
+    stream: AnswerStream
+    epsilon: float
+    scales: tuple[float, ...]
+    strategy: Floats  #: (k, window)
+    ready: Indices  #: the tick of the window at which each coefficient is published
+    step: float  #: of the lattice on which noise is added
+    rounded: bool = False  #: whether coefficients are rounded to that lattice; those of whole numbers lie on it
+
+    @cached_property
+    def noise_covariance(self) -> Floats:
+        """Covariance (k, k) of the noise of the coefficients, rounding included."""
+        # Rounding to a lattice of a thousandth of the noise adds a variance of step^2 / 12.
+        rounding = self.step**2 / 12.0 if self.rounded else 0.0
+        each = variance(Fraction(self.scales[0]) / Fraction(self.step)) * self.step**2 + rounding
+        return np.asarray(each * np.eye(len(self.strategy)))
+
+
+@dataclass(frozen=True)
+class StrategyBaseline(ABC):
+    """Base of these baselines: a window, and calibration to the largest column sum of the strategy."""
+
+    window: int = 8
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    guarantee: ClassVar[str] = "epsilon-DP of one record of one tick (event level); no inferential guarantee"
+
+    @abstractmethod
+    def rows(self) -> tuple[Floats, Indices]:
+        """Return the strategy (k, window), and the tick at which each coefficient is published."""
+
+    def column_sum(self) -> float:
+        """How much the coefficients change, in l1, if one answer of the window changes by one."""
+        return float(np.abs(self.rows()[0]).sum(axis=0).max())
+
+    def calibrate(self, chain: Model, query: Query | str, *, epsilon: float) -> StrategyRelease:
+        """Return the mechanism with noise on the coefficients; it needs no law of the chain, its errors do."""
+        stream = AnswerStream(chain, tabulate(query, chain, on_lattice=True))
+        strategy, ready = self.rows()
+        unrounded = self.column_sum() * stream.sensitivity
+        if (strategy == np.round(strategy)).all():  # whole sums of answers lie on the lattice of the answers
+            scale = math.nextafter(unrounded / epsilon, math.inf)
+            return StrategyRelease(stream, unrounded / scale, (scale,), strategy, ready, stream.step)
+        step = math.ldexp(1.0, math.frexp(unrounded / epsilon)[1] - 11)
+        # Rounding moves each coefficient by half a step at most. Counted as often as the smallest change of an answer
+        # goes into the sensitivity, so that small changes of an answer cost in proportion too.
+        parts = stream.plan.lattice_sensitivity / stream.plan.step
+        changed = unrounded + len(strategy) * step * parts
+        scale = math.nextafter(changed / epsilon, math.inf)
+        return StrategyRelease(stream, changed / scale, (scale,), strategy, ready, step, rounded=True)
 
 
 def real_fourier(length: int, count: int) -> Floats:
@@ -48,48 +102,21 @@ def real_fourier(length: int, count: int) -> Floats:
 
 
 @dataclass(frozen=True)
-class Fourier:
-    """Publish k coefficients of the orthonormal real Fourier transform of a window, noise sqrt(k) Delta_2 / epsilon.
+class Fourier(StrategyBaseline):
+    """k coefficients of the orthonormal real Fourier transform of a window, with noise sqrt(k) Delta_2 / epsilon."""
 
-    `level`: "event" (a record of one tick changes) or "user" (a sequence's whole window changes).
-    """
-
-    window: int = 4
     coefficients: int = 2
-    level: Literal["event", "user"] = "event"
 
     name: ClassVar[str] = "fourier"
-    label: ClassVar[str] = "DP of one record in a window"
     title: ClassVar[str] = "Fourier perturbation (Rastogi and Nath 2010)"
-    guarantee: ClassVar[str] = (
-        "epsilon-DP of one record of a window (event) or of one sequence's window (user); no inferential guarantee"
-    )
-    inferential: ClassVar[bool] = False
 
-    def calibrate(
-        self, chain: Model, query: Query | str, *, epsilon: float | None = None, scale: float | None = None
-    ) -> StrategyRelease:
-        """Return the mechanism with noise on the coefficients for an epsilon, or with noise of a scale."""
-        check_one_target(epsilon, scale)
-        query = check_inputs(chain, query)
-        window, count = check_whole("window", self.window), check_whole("coefficients", self.coefficients)
-        if count > window:
-            raise InputError(f"coefficients: {count} given; a window of {window} ticks has {window}")
-        if self.level not in {"event", "user"}:
-            raise InputError(f"level: {self.level!r} given; 'event' or 'user'")
-        stream = AnswerStream(chain, query)
-        outputs = count * stream.outputs
-        # Orthonormal rows keep l2; k d numbers of l2 norm Delta_2 have l1 norm at most sqrt(k d) Delta_2.
-        unrounded = math.sqrt(outputs) * stream.sensitivity * (math.sqrt(window) if self.level == "user" else 1.0)
-        return calibrate_strategy(
-            self,
-            stream,
-            real_fourier(window, count),
-            np.full(count, window - 1),
-            unrounded=unrounded,
-            epsilon=epsilon,
-            scale=scale,
-        )
+    def rows(self) -> tuple[Floats, Indices]:
+        """Return the slowest rows of the basis, published at the end of the window."""
+        return real_fourier(self.window, self.coefficients), np.full(self.coefficients, self.window - 1)
+
+    def column_sum(self) -> float:
+        """Orthonormal rows keep l2; k numbers of l2 norm 1 have l1 norm at most sqrt(k)."""
+        return math.sqrt(self.coefficients)
 
 
 @dataclass(frozen=True)
@@ -101,7 +128,6 @@ class HaarWavelet(StrategyBaseline):
     """
 
     name: ClassVar[str] = "wavelet"
-    label: ClassVar[str] = "DP of one record in a window"
     title: ClassVar[str] = "Haar wavelet, Privelet (Xiao et al. 2010)"
 
     def rows(self) -> tuple[Floats, Indices]:
@@ -164,8 +190,8 @@ class ToeplitzNoise(StrategyBaseline):
         >>> ToeplitzNoise(window=3).rows()[0].tolist()
         [[1.0, 0.0, 0.0], [0.5, 1.0, 0.0], [0.375, 0.5, 1.0]]
         """
-        ticks = check_whole("window", self.window)
-        bands = ticks if self.bands is None else min(check_whole("bands", self.bands), ticks)
+        ticks = self.window
+        bands = ticks if self.bands is None else min(self.bands, ticks)
         strategy = np.zeros((ticks, ticks))
         for k, coefficient in enumerate(root_coefficients(bands)):
             strategy += coefficient * np.eye(ticks, k=-k)
@@ -195,25 +221,12 @@ class ExpiringRelease(StrategyRelease):
     losses: tuple[float, ...] = ()  #: epsilon of a record by its age, 0 to window - 1 ticks; the last one for ever
 
     @cached_property
-    def _levels(self) -> tuple[Floats, Indices]:
-        """Which ticks are in which interval (window, q), and the level of each interval."""
-        intervals, _ = BinaryTree(window=self.window).rows()
-        return intervals.T, np.log2(intervals.sum(axis=1)).astype(np.intp)
-
-    @cached_property
     def noise_covariance(self) -> Floats:
         """Covariance of the noise of the totals: of the intervals that two ticks share."""
-        inside, level = self._levels
+        intervals, _ = BinaryTree(window=self.strategy.shape[1]).rows()
+        level = np.log2(intervals.sum(axis=1)).astype(np.intp)
         each = np.array([variance(Fraction(scale) / Fraction(self.step)) * self.step**2 for scale in self.scales])
-        return np.asarray((inside * each[level]) @ inside.T)
-
-    def _perturb(self, exact: Floats, randomness: Randomness) -> tuple[Floats, Floats, Floats]:
-        inside, level = self._levels
-        shape = (exact.shape[0], exact.shape[2])
-        rates = [Fraction(self.scales[n]) / Fraction(self.step) for n in level]
-        drawn = np.stack([two_sided_geometric(rate, shape, randomness) for rate in rates], axis=1) * self.step
-        scales = np.broadcast_to(np.array(self.scales)[level][None, :, None], drawn.shape)
-        return np.asarray(exact + np.einsum("tq,nqd->ntd", inside, drawn)), np.asarray(drawn, np.float64), scales
+        return np.asarray((intervals.T * each[level]) @ intervals)
 
     def certify(self, age: int = 0) -> float:
         """Certified leakage of the present, windows without end, on answers of an age.
@@ -221,28 +234,13 @@ class ExpiringRelease(StrategyRelease):
         By the accountant: long ago every record costs the last of the losses, the newest ones what they have cost so
         far. It is the rule of noise on every answer with those levels (`study.baselines.continual`).
         """
-        accountant = Accountant(Plan(self.chain, self.query, age, self.losses[-1]))
+        accountant = Accountant(Plan(self.stream.chain, self.stream.query, age, self.losses[-1]))
         state = accountant.long_run()
         if state is None:
             return accountant.limit().epsilon
         for level in self.losses[-2::-1]:
             state = accountant.release(state, epsilon_c=level)
         return max(accountant.leakage(state).epsilon, accountant.peak(state))
-
-    def leakage(self, adversary: Adversary = "informed") -> Quantity:
-        """Not computed; an upper bound for the present by all windows so far."""
-        if adversary != "informed":
-            return bound_present(self._stream, self.epsilon, NOT_COMPUTED, adversary=adversary)
-        certified = self.certify()
-        if math.isinf(certified):
-            return Quantity(None, f"{NOT_COMPUTED}; nor is it bounded: this chain forgets too slowly")
-        return Quantity(
-            None, f"{NOT_COMPUTED}. It is at most {as_text(certified)}, by what records cost at each age", certified
-        )
-
-    def lifetime(self, releases: int) -> Quantity:
-        """Not computed; an upper bound for one record."""
-        return bound_lifetime(self._stream, self.epsilon, NOT_COMPUTED, ticks=check_whole("releases", releases))
 
 
 def expiring_costs(window: int, rates: Sequence[float]) -> Floats:
@@ -277,7 +275,6 @@ class GradualExpiration(StrategyBaseline):
     power: float = 0.0
 
     name: ClassVar[str] = "expiring"
-    label: ClassVar[str] = "DP of one record, by its age"
     title: ClassVar[str] = "Gradual expiration (Andersson et al. 2024)"
     guarantee: ClassVar[str] = (
         "epsilon-DP of one record of one tick (event level), less while the record is young; no inferential guarantee"
@@ -288,19 +285,21 @@ class GradualExpiration(StrategyBaseline):
         ticks = check_power(self.window)
         return np.tril(np.ones((ticks, ticks))), np.arange(ticks)
 
-    def calibrate_stream(
-        self, stream: AnswerStream, *, epsilon: float | None = None, scale: float | None = None
-    ) -> ExpiringRelease:
-        """Return the mechanism for an epsilon in the end, or with noise of a scale for single ticks."""
-        check_one_target(epsilon, scale)
+    def calibrate(self, chain: Model, query: Query | str, *, epsilon: float) -> ExpiringRelease:
+        """Return the mechanism for an epsilon in the end."""
+        stream = AnswerStream(chain, tabulate(query, chain, on_lattice=True))
         strategy, ready = self.rows()
         weights = [(1.0 + level) ** float(self.power) for level in range(self.window.bit_length())]
         costs = expiring_costs(self.window, weights) * stream.sensitivity
-        if scale is None:
-            scale = math.nextafter(float(costs[-1]) / check_positive("epsilon", epsilon), math.inf)
+        scale = math.nextafter(float(costs[-1]) / epsilon, math.inf)
         # Rounded up by more than the sums and quotients above can be off.
-        losses = tuple(float(cost) / check_positive("scale", scale) * (1 + 1e-13) for cost in costs)
-        return ExpiringRelease(
-            self.name, self.guarantee, stream.chain, stream.query, losses[-1], tuple(scale / w for w in weights),
-            strategy, ready, stream.plan.step / stream.plan.divisor, False, losses,
-        )  # fmt: skip
+        losses = tuple(float(cost) / scale * (1 + 1e-13) for cost in costs)
+        scales = tuple(scale / weight for weight in weights)
+        return ExpiringRelease(stream, losses[-1], scales, strategy, ready, stream.step, losses=losses)
+
+
+def check_power(window: int) -> int:
+    """A window of 1, 2, 4, 8, ... ticks."""
+    if window & (window - 1):
+        raise InputError(f"window: {window} given; a power of two expected")
+    return window

@@ -9,12 +9,10 @@ import pytest
 
 import csdp
 from csdp.bounds.metric import AgedPairs, _range, contraction_coefficient
-from csdp.bounds.slice import _interval_step
 from csdp.chain.views import PathView
 from csdp.paper import spectral_factor
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
-PAIR = [[0.75, 0.25], [0.25, 0.75]]
 
 
 @pytest.mark.parametrize("adversary", ["informed", "uninformed"])
@@ -56,20 +54,6 @@ def test_log_odds_near_minus_infinity_are_not_sharpened(first: bool) -> None:
     near, usual = np.array([[-0.95, 0.0]]), np.zeros((1, 2))
     fine = (near, usual) if first else (usual, near)
     assert _range(np.array([[0.0, 50.0]]), np.zeros((1, 2)), *fine, 0.0, 0.09) == 50.0
-
-
-def test_the_two_states_that_are_told_apart_are_two() -> None:
-    """In both orders: the likelier rise first or last."""
-    low, high = [[0.9, 0.1], [0.3, 0.7]], [[0.1, 0.9], [0.6, 0.4]]
-    _, pairs = _interval_step(csdp.CoupledChain(PAIR, [[low, low], [high, high]]))
-    assert pairs.tolist() == [[0, 1], [1, 0]]
-
-
-@pytest.mark.parametrize(("sequences", "evaluations"), [(2, 9), (3, 27), (4, 3)])
-def test_couplings_are_swept_one_by_one_up_to_three_sequences(sequences: int, evaluations: int) -> None:
-    rare = [[0.99, 0.01], [0.3, 0.7]]
-    found = csdp.paper.cmc_leakage_coefficient(rare, strength=0.25, ages=1, sequences=sequences, points=3)
-    assert found.evaluations == evaluations
 
 
 @pytest.mark.parametrize("age", [0, 1, 3])

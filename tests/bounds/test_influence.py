@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from csdp.bounds.influence import InfluenceRule, costs_by_age, influence_of_rele
 from csdp.errors import InputError, TooLargeError
 from csdp.paper import spectral_factor
 from csdp.query import tabulate
-from oracle import joint_kernel, stationary
+from oracle import Output, World, joint_kernel, stationary
 
 #: Rounding of brute force itself.
 ROUNDING = 1e-12
@@ -52,39 +53,9 @@ def past_given_present(coupling, transitions):
 
 
 def history_truth(backward, seen, s, m, *, f, rate, ages, releases):
-    """Brute force: the worst log ratio over all output histories of snapshots that differ in one sequence."""
-    digits = np.array(list(itertools.product(range(m), repeat=s)))
-    outputs = np.array(list(itertools.product(*(np.unique(column) for column in f.T))))
-    size, depth = m**s, releases - 1 + max(ages)
-    best = 0.0
-    if len(set(ages)) == 1:  # whole slices are read: the law of the history given a slice, from the oldest slice on
-        likely = np.exp(-rate * np.abs(outputs[:, None, :] - f[None, :, :]).sum(axis=2))
-        told = likely
-        for _ in range(releases - 1):
-            told = (likely[None, :, :] * (told @ backward.T)[:, None, :]).reshape(-1, size)
-        logs = np.log(told @ np.linalg.matrix_power(backward.T, ages[0]))
-        apart = (digits[:, None] != digits[None, :]).sum(axis=2) == 1
-        apart &= seen[:, None] & seen[None, :]
-        return max((float((logs[:, x] - logs[:, y]).max()) for x, y in np.argwhere(apart)), default=0.0)
-    for x, y in itertools.permutations(np.flatnonzero(seen), 2):
-        if (digits[x] != digits[y]).sum() != 1:
-            continue
-        tables = []
-        for present in (x, y):
-            weight, stack = np.ones(1), np.array([[present]])
-            for _ in range(depth):
-                weight = (weight[:, None] * backward[stack[:, -1]]).ravel()
-                stack = np.hstack([np.repeat(stack, size, axis=0), np.tile(np.arange(size), len(stack))[:, None]])
-                stack, weight = stack[weight > 0], weight[weight > 0]
-            total = weight[None, :]
-            for n in range(releases):  # n ticks before the newest release
-                place = m ** np.arange(s - 1, -1, -1)
-                read = sum(digits[stack[:, n + ages[i]], i] * place[i] for i in range(s))
-                likely = np.exp(-rate * np.abs(outputs[:, None, :] - f[None, read, :]).sum(axis=2))
-                total = (total[:, None, :] * likely[None, :, :]).reshape(-1, len(weight))
-            tables.append(np.log(total.sum(axis=1)))
-        best = max(best, float((tables[0] - tables[1]).max()))
-    return best
+    """Brute force, back in time: the worst log ratio over all histories of presents that differ in one sequence."""
+    outputs = [Output(tuple(n + age for age in ages), np.asarray(f, float), rate) for n in range(releases)]
+    return World(backward, s, m, seen / seen.sum()).told(outputs, 0, "informed", begin=0)
 
 
 def continual(chain, query, *, ages, epsilon_c, releases):
@@ -143,19 +114,13 @@ def compare_with_truth(seed, *, query=None):
     return continual(chain, chosen, ages=ages, epsilon_c=epsilon_c, releases=releases), truth
 
 
-def test_it_is_never_below_brute_force_over_all_output_histories():
-    pairs = [pair for pair in map(compare_with_truth, range(150)) if pair is not None]
-    assert len(pairs) > 120
-    assert all(bound >= truth - ROUNDING for bound, truth in pairs)
-    assert sum(truth > 0.01 for _, truth in pairs) > 80
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_it_is_never_below_brute_force_in_twenty_thousand_histories():
-    pairs = [pair for pair in map(compare_with_truth, range(1000, 21_500)) if pair is not None]
-    assert len(pairs) > 19_000
+def test_it_is_never_below_brute_force_over_all_output_histories():
+    count = 20_000 if os.environ.get("CSDP_FULL") else 150
+    pairs = [pair for pair in map(compare_with_truth, range(count)) if pair is not None]
+    assert len(pairs) > 0.8 * count
     assert all(bound >= truth - ROUNDING for bound, truth in pairs)
+    assert sum(truth > 0.01 for _, truth in pairs) > 0.5 * count
 
 
 @pytest.mark.parametrize(
@@ -319,10 +284,7 @@ def test_one_sequence_of_each_kind_stands_for_all(states, seed):
     alike = np.tile(per_kind, (copies, 1, 1))[rule.kinds[0]][rule.kinds[1]]
     one_by_one = alike
     for _ in range(3):
-        one_by_one = rule._step(one_by_one)
+        one_by_one = rule._advance(one_by_one, 1)
     reduced = rule.advance(alike, 3)
     assert (reduced >= one_by_one * (1 - 1e-12)).all()
     np.testing.assert_allclose(reduced, one_by_one, rtol=1e-9)
-    different = alike + random.random(alike.shape) * (1 - np.eye(states))
-    # numpy's expm1 differs from the compiled one in the last digit on some processors; both are rounded up by more.
-    np.testing.assert_allclose(rule.advance(different, 1), rule._step(different), rtol=1e-14)

@@ -7,8 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import csdp
-from csdp.bounds.dependence import SharedForm
-from csdp.bounds.intervals import LocalNumbers
+from csdp.bounds.dependence import LocalNumbers, SharedForm
 from csdp.bounds.slice import _walk
 
 

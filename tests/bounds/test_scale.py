@@ -10,8 +10,6 @@ from csdp.chain.steps import KernelStep, SplitStep, TensorStep, choose_step
 from csdp.errors import TooLargeError
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
-STAY = [[0.99, 0.01], [0.01, 0.99]]
-THREE = [[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.2, 0.7]]
 
 
 def ring(s, own=0.8, transitions=FLIP):
@@ -69,19 +67,6 @@ def test_pushing_in_turns_gives_the_same(monkeypatch):
         assert one == pytest.approx(other, rel=1e-13)
 
 
-def test_a_sequence_that_nobody_follows():
-    """Not even itself: its present state tells nothing of the next snapshot."""
-    coupling = np.roll(np.eye(9), 1, axis=1) * 0.5 + np.eye(9) * 0.5
-    coupling[[3, 4, 7]] = np.eye(9)[[5, 5, 6]]
-    coupling[2] = np.eye(9)[2]
-    chain = csdp.CoupledChain(coupling, FLIP)
-    assert (chain.sparse_coupling.sum(axis=0) == 0).sum() == 2
-    assert isinstance(chain.step, TensorStep)
-    law = np.random.default_rng(0).random((512, 2))
-    assert chain.step.push(law) == pytest.approx(chain.kernel().T @ law, rel=1e-12)
-    assert csdp.leakage(chain, csdp.Mean(), ages=2, epsilon_c=1.0).bound == "exact"
-
-
 def test_sparse_couplings_use_contractions_and_dense_ones_halves():
     assert isinstance(choose_step(ring(12).local), TensorStep)
     assert isinstance(choose_step(equal(11).local), SplitStep)
@@ -91,14 +76,6 @@ def test_a_ring_of_16_is_exact():
     answer = csdp.leakage(ring(16), csdp.Mean(), ages=5, epsilon_c=1.0)
     assert answer.bound == "exact"
     assert answer.epsilon == pytest.approx(csdp.leakage(ring(9), csdp.Mean(), ages=5, epsilon_c=1.0).epsilon, rel=1e-3)
-
-
-def test_dense_coupling_of_11_binary_sequences_with_unequal_couplings():
-    rng = np.random.default_rng(3)
-    chain = csdp.CoupledChain(rng.dirichlet(np.ones(11), 11), FLIP)
-    answer = csdp.leakage(chain, csdp.Mean(), ages=3, epsilon_c=1.0)
-    assert answer.bound == "exact"
-    assert 0 < answer.epsilon < csdp.leakage(chain, csdp.Mean(), ages=3, epsilon_c=1.0, bound="slice").epsilon
 
 
 @pytest.mark.parametrize("moves", [[[0.99, 0.01], [0.3, 0.7]], [[0.7, 0.3], [0.01, 0.99]]])

@@ -8,7 +8,6 @@ import pytest
 import csdp
 import oracle as o
 from csdp.bounds import dependence
-from csdp.bounds.intervals import Boxes, LocalNumbers
 from csdp.bounds.slice import one_step, slice_bound
 from csdp.errors import InputError
 from laws.strategies import COUPLINGS, random_coupling, random_transitions
@@ -121,20 +120,6 @@ def test_a_wrong_contraction_is_caught(monkeypatch, factor):
     monkeypatch.setattr(dependence, "distance", lambda ranges: np.tanh(ranges / factor))
     with pytest.raises(AssertionError):
         check_many(60)
-
-
-def test_forgetting_the_childrens_likelihoods_is_caught(monkeypatch):
-    """Without tilts and mixed differences the informed adversary is taken for one who knows nothing."""
-    monkeypatch.setattr(LocalNumbers, "excess", lambda self, targets, edges: np.zeros((*edges.shape, edges.shape[1])))
-    monkeypatch.setattr(LocalNumbers, "tau", property(lambda self: np.zeros(self.chain.edges)))
-    monkeypatch.setattr(Boxes, "spread", _spread_without_dependence(Boxes.spread))
-    with pytest.raises(AssertionError):
-        check_many(200)
-
-
-def _spread_without_dependence(real):
-    """gamma = 0: the matrix form asks for it target by target."""
-    return lambda self, moved, rows=slice(None): real(self, moved if isinstance(rows, slice) else 0.0 * moved, rows)
 
 
 # ---------------------------------------------------------------- values

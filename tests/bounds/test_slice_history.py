@@ -51,15 +51,9 @@ def compare_with_truth(seed):
 
 
 def test_it_is_never_below_brute_force():
-    pairs = [compare_with_truth(seed) for seed in range(60 if os.environ.get("CSDP_FULL") else 30)]
+    pairs = [compare_with_truth(seed) for seed in range(3000 if os.environ.get("CSDP_FULL") else 30)]
     assert all(min(bounds) >= truth - ROUNDING for bounds, truth in pairs)
     assert np.median([bounds[0] / truth for bounds, truth in pairs]) < 3.0
-
-
-@pytest.mark.slow
-def test_it_is_never_below_brute_force_in_three_thousand_histories():
-    pairs = [compare_with_truth(seed) for seed in range(1000, 4000)]
-    assert all(min(bounds) >= truth - ROUNDING for bounds, truth in pairs)
 
 
 def test_a_deeper_history_is_never_worse_than_the_range_over_pasts():

@@ -7,8 +7,8 @@ import pytest
 from scipy.sparse import csr_array
 
 import csdp
-from csdp.bounds import dependence, intervals
-from csdp.bounds.intervals import LocalNumbers
+from csdp.bounds import dependence
+from csdp.bounds.dependence import LocalNumbers
 from csdp.bounds.leakage import Setting
 from csdp.bounds.slice import one_step, slice_bound
 
@@ -72,9 +72,9 @@ def test_what_the_shared_form_does_not_keep_still_counts(monkeypatch):
 def test_row_sums_of_kappa_hold_in_every_way_they_are_made(monkeypatch):
     chain = csdp.CoupledChain(np.random.default_rng(1).dirichlet(np.ones(30), 30), FLIP)
     exact = LocalNumbers.of(chain).kappa_row_sums()
-    monkeypatch.setattr(intervals, "SORTED_PAIRS", 0)
+    monkeypatch.setattr(dependence, "SORTED_PAIRS", 0)
     by_child = LocalNumbers.of(chain).kappa_row_sums()
-    monkeypatch.setattr(intervals, "_MANY_PARENTS", 2)
+    monkeypatch.setattr(dependence, "_MANY_PARENTS", 2)
     together = LocalNumbers.of(chain).kappa_row_sums()
     assert (exact <= by_child * (1 + 1e-9)).all()
     assert (by_child <= together * (1 + 1e-9)).all()
@@ -88,7 +88,7 @@ def test_row_sums_of_an_endless_kappa_hold_child_by_child_too(monkeypatch):
     chain = csdp.CoupledChain(np.full((3, 3), 1 / 3), moves)
     exact = LocalNumbers.of(chain).kappa_row_sums()
     assert exact.max() >= 2  # of either of the two others, whole
-    monkeypatch.setattr(intervals, "SORTED_PAIRS", 0)
+    monkeypatch.setattr(dependence, "SORTED_PAIRS", 0)
     assert (exact <= LocalNumbers.of(chain).kappa_row_sums() * (1 + 1e-9)).all()
 
 

@@ -88,7 +88,7 @@ class TestWords:
         (["--age", "1", "--epsilon-c", "nan"], "epsilon"),
         (["--age", "1", "--epsilon-c", "1", "--query", "median"], "use mean, sum"),
         (["--age", "1", "--epsilon-c", "1", "--query", "count:7"], "unknown state 7"),
-        (["--age", "1", "--epsilon-c", "1", "--bound", "magic"], "bound: 'magic' given; use auto or one of"),
+        (["--age", "1", "--epsilon-c", "1", "--bound", "magic"], "bound: 'magic' given; one of 'auto', 'exact'"),
         (["--age", "1", "--epsilon-c", "1", "--adversary", "all"], "--adversary"),
         (["--age", "1", "--epsilon-c", "1", "--colour"], "--colour"),
     ],

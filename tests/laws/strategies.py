@@ -27,7 +27,6 @@ QUERIES = ("mean", "sum", "max", "min", "count", "histogram", "identity", "linea
 ROW_KINDS = ("smooth", "smooth", "skewed", "deterministic", "deterministic", "zeros", "uniform")
 COUPLINGS = ("dense", "dense", "identity", "chain", "follow", "sparse", "blocks", "equal")
 SIZES = ((1, 2), (1, 3), (1, 4), (2, 2), (2, 2), (2, 2), (2, 3), (2, 3), (2, 4), (3, 2), (3, 2), (3, 3), (4, 2))
-LARGE_SIZES = (*SIZES, (3, 4), (4, 3))
 EPSILONS = (1e-3, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 40.0)
 
 

@@ -112,15 +112,3 @@ def test_what_is_made_of_a_model_does_not_depend_on_what_was_asked_before(kind: 
     found = {name: _differences(used, MODELS[kind], derive) for name, derive in DERIVED.items()}
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
     assert sum(wrong is not None for wrong in found.values()) >= 3
-
-
-def _keeps_parts(model: Any) -> Any:
-    """As a chain that carries a cost would be if it kept the parts that it was asked for before."""
-    paid = model.carrying(fit_cost=COST)
-    paid.__dict__["_subchains"] = model.__dict__.get("_subchains", {})
-    return paid.subchain([1])
-
-
-@pytest.mark.parametrize(("kind", "wrong"), [("clock", _keeps_parts)])
-def test_a_part_that_is_left_over_is_noticed(kind: str, wrong: Derive) -> None:
-    assert _differences(_used(MODELS[kind]), MODELS[kind], wrong)

@@ -37,15 +37,6 @@ def test_independent_records_give_plain_dp(ps, epsilon_c):
     assert aged.epsilon <= 1e-10
 
 
-@given(p=probability, window=st.integers(1, 4), epsilon=level)
-@law_settings(20)
-def test_any_dp_mechanism_on_independent_records_is_csdp(p, window, epsilon):
-    """Not only Laplace: a window of answers in the Fourier basis, older records averaged over."""
-    chain = csdp.CoupledChain([[1.0]], [[1 - p, p], [1 - p, p]])
-    mechanism = baselines.Fourier(window=window, coefficients=1).calibrate(chain, csdp.Mean(), epsilon=epsilon)
-    assert mechanism.leakage().value <= mechanism.epsilon * (1 + 1e-9)
-
-
 @given(
     chances=st.lists(st.tuples(probability, probability), min_size=1, max_size=3),
     age=st.integers(0, 5),

@@ -15,12 +15,12 @@ from study.__main__ import main
 from study.baselines import comparison as method_comparison
 from study.baselines import continual as continual_comparison
 from study.baselines import pufferfish, streams, temporal, windows
-from study.page import CHAPTERS, Results, chapter
+from study.page import CHAPTERS, chapter
 
 import csdp
 import oracle
 from csdp.report.figures import save_figure
-from study import baselines, bounds, leakage, record, setting
+from study import bounds, leakage, record, setting
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reproduction.md"
@@ -51,17 +51,14 @@ def differences(ours, theirs):
     return found
 
 
-@pytest.mark.slow
-def test_the_committed_page_is_what_the_study_computes():
-    """`python -m study --figures none --docs docs/reproduction.md` writes it anew. One test, so that one process
-    computes it.
-    """
-    results = Results()
-    assert not differences(results.markdown(), PAGE.read_text(encoding="utf-8"))
-    content = json.loads(results.to_json())
+def test_the_committed_page_is_what_the_study_computes(tmp_path):
+    """`python -m study --figures none --docs docs/reproduction.md` writes it anew."""
+    main(["--out", str(tmp_path), "--figures", "none"])
+    assert not differences((tmp_path / "reproduction.md").read_text(), PAGE.read_text(encoding="utf-8"))
+    content = json.loads((tmp_path / "reproduction.json").read_text())
     names = [row["name"] for row in (*content["claims"], *content["findings"])]
     assert len(names) == len(set(names)) > 50
-    assert sum(content["counts"].values()) == len(content["claims"])
+    assert sum(content["counts"].values()) == len(content["claims"]) == 49
     assert all(row["verdict"].startswith(record.VERDICTS) for row in content["claims"])
 
 
@@ -90,7 +87,7 @@ def test_the_verdicts_on_the_page(claim, paper, verdict):
     assert found[0][4].startswith(verdict)
 
 
-WITH_EXAMPLES = [bounds, record, setting, baselines, method_comparison, continual_comparison, pufferfish, streams]
+WITH_EXAMPLES = [bounds, record, setting, method_comparison, continual_comparison, pufferfish, streams]
 WITH_EXAMPLES += [temporal, windows]
 
 
@@ -180,18 +177,7 @@ def test_the_spread_of_influence_in_a_line():
 # ---- running it --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["model", "bounds", "leakage", "utility", "comparison", "sequences"])
+@pytest.mark.parametrize("name", CHAPTERS)
 def test_figures_are_drawn(name, tmp_path):
     save_figure(chapter(name).figure(), tmp_path / "drawn.svg")
-    text = (tmp_path / "drawn.svg").read_text(encoding="utf-8")
-    assert text.count("<text") > 10
-    assert "exact" in text or name == "model"
-
-
-@pytest.mark.slow
-def test_the_whole_study_runs(tmp_path):
-    main(["--out", str(tmp_path / "out"), "--docs", str(tmp_path / "page.md")])
-    for name in CHAPTERS:
-        assert (tmp_path / "out" / f"{name}.svg").stat().st_size > 5000
-        assert (tmp_path / "out" / f"{name}.png").stat().st_size > 5000
-    assert not differences((tmp_path / "page.md").read_text(), PAGE.read_text(encoding="utf-8"))
+    assert (tmp_path / "drawn.svg").read_text(encoding="utf-8").count("<text") > 10

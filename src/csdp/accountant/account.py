@@ -19,7 +19,7 @@ from csdp.accountant.build import Built, build_components
 from csdp.accountant.component import PEAK_STEPS, Component, worst_component
 from csdp.accountant.fixed_point import Consecutive
 from csdp.accountant.record import Lateness, Pending, Stale, State, simplify_stale
-from csdp.bounds.adversary import find_vantages
+from csdp.aging import find_vantages
 from csdp.bounds.result import Leakage, round_up
 from csdp.chain.steps import MAX_STATES, joint_states
 from csdp.errors import CsdpError, InputError

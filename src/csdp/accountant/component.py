@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Literal
 
 from csdp.accountant.record import Stale, was_late
-from csdp.bounds.adversary import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
+from csdp.aging import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
 from csdp.bounds.influence import Recursion, has_influence, influence_rule
 from csdp.bounds.metric import PAIR_STATES, AgedPairs
 from csdp.bounds.slice import has_slice, one_step, slice_bound

@@ -18,7 +18,7 @@ from csdp.accountant.component import PEAK_STEPS, Before, Caps, Component, Kind,
 from csdp.accountant.fixed_point import accelerate_to_rest
 from csdp.accountant.kernels import BackwardKernel, EnvironmentKernels, apart
 from csdp.accountant.record import Lateness, Stale, was_late
-from csdp.bounds.adversary import PLAIN, Vantage, list_paths
+from csdp.aging import PLAIN, Vantage, list_paths
 from csdp.bounds.metric import AgedPairs, FlowSolver, answer_distances, contraction_coefficient
 from csdp.chain import EnvironmentChain, Model
 from csdp.chain.steps import METRIC_STATES

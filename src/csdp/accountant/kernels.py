@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from csdp.accountant.fixed_point import fixed_point_above
-from csdp.bounds.adversary import longest_paths
+from csdp.aging import longest_paths
 from csdp.bounds.metric import SLACK, FlowSolver, LawPairs, log_mix
 from csdp.chain import EnvironmentChain, Model
 from csdp.numbers import UNIT, Floats, Indices

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from csdp.aging import AgedLaw, Progress
-from csdp.bounds.adversary import Adversary, known_subsets, marginal
+from csdp.aging import Adversary, AgedLaw, Progress, known_subsets, marginal
 from csdp.errors import TooLargeError
 from csdp.numbers import Floats, Indices
 

@@ -15,9 +15,8 @@ in docs/proofs.md. Every number is rounded up.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,12 +32,6 @@ from csdp.query_table import FoldTable
 ALL_SETS_STATES = 8
 #: States of a sequence that are handled.
 MAX_STATES = 32
-#: Edges from which on a step is shared by all cores.
-_MANY_EDGES = 100_000
-#: For the loop that runs on all cores: numba's simplest threading layer ends the process if two threads use it.
-_ALL_CORES = threading.Lock()
-#: Sequences up to which the worst of several chains is found in one loop.
-_FEW_SEQUENCES = 1_000
 
 
 def require_backward(name: str, model: Model) -> tuple[CoupledChain, ...]:
@@ -250,22 +243,16 @@ class InfluenceRule(Recursion):
         return _two_state_loop((self,))
 
     def _advance(self, state: Floats, steps: int) -> Floats:
-        few = self.chain.states == 2 and self._by_source[2].size < _MANY_EDGES
-        return self._two_state_loop(steps, np.ascontiguousarray(state)) if few else super()._advance(state, steps)
+        return self._two_state_loop(steps, state) if self.chain.states == 2 else super()._advance(state, steps)
 
     def _step(self, state: Floats) -> Floats:
+        """The state seen from the next slice, for three states or more."""
         from csdp.bounds import loops
 
         if not state.any():
             return state
         chain, (starts, order, targets) = self.chain, self._by_source
         out = np.zeros_like(state)
-        if chain.states == 2:
-            gains, ups, lows = self._two_states
-            ratios = np.stack([state[:, 1, 0], state[:, 0, 1]], axis=1)
-            with _ALL_CORES:
-                loops.step_two_states_on_all_cores(starts, targets, gains, ups, _inverse(ratios) + lows, out)
-            return np.asarray(out * (1.0 + self._slack))
         table, which = chain.transition_table
         levels = _inverse(state.max(axis=(1, 2)))
         weights, chosen = chain.edge_weights[order], which[order]
@@ -334,9 +321,7 @@ class WorstInfluenceRule(Recursion):
         return _two_state_loop(self._rules)
 
     def _advance(self, state: Floats, steps: int) -> Floats:
-        s, m = self._shape
-        few = m == 2 and s <= _FEW_SEQUENCES  # with more, sequences of one kind may be followed once
-        return self._two_state_loop(steps, np.ascontiguousarray(state)) if few else super()._advance(state, steps)
+        return self._two_state_loop(steps, state) if self._shape[1] == 2 else super()._advance(state, steps)
 
     def _step(self, state: Floats) -> Floats:
         """The state seen from the next slice, entry by entry the worst of the chains."""
@@ -353,8 +338,8 @@ def _two_state_loop(rules: Sequence[InfluenceRule]) -> Callable[[int, Floats], F
     gains, ups, lows = zip(*(rule._two_states for rule in rules), strict=True)
     targets = np.concatenate([each for _, _, each in edges])
     factors = np.array([1.0 + rule._slack for rule in rules])
-    sums = np.concatenate(gains), np.concatenate(ups), np.array(lows), factors
-    return partial(loops.advance_two_states, starts, targets, *sums, 1.0 - 8.0 * UNIT)
+    sums = np.concatenate(gains), np.concatenate(ups), np.array(lows), factors, 1.0 - 8.0 * UNIT
+    return lambda steps, state: loops.advance_two_states(starts, targets, *sums, steps, np.ascontiguousarray(state))
 
 
 def _number(columns: Iterable[npt.NDArray[Any]]) -> Indices:

@@ -11,8 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from csdp.aging import AgedLaw, Progress, check_ages, check_epsilon, index_parts
-from csdp.bounds.adversary import ADVERSARIES, PLAIN, Adversary, Vantage, find_vantages, list_aged_laws, list_paths
+from csdp import check
+from csdp.aging import (
+    PLAIN,
+    Adversary,
+    AgedLaw,
+    Progress,
+    Vantage,
+    check_ages,
+    check_epsilon,
+    find_vantages,
+    index_parts,
+    list_aged_laws,
+    list_paths,
+)
 from csdp.bounds.exact import WorstCase, find_widest_case, find_worst_case
 from csdp.bounds.influence import costs_by_age, has_influence, influence_of_release, require_informed
 from csdp.bounds.metric import AgedPairs, answer_distances, contraction_coefficient, metric_bound
@@ -80,6 +92,7 @@ def leakage(
     >>> print(leakage(CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=1.0).witness)
     x1 = 1 against 0, seen at output 1
     """
+    check.choice("bound", bound, ("auto", *BOUNDS))
     members = certified_model(chain).members
     options: dict[str, Any] = {"ages": ages, "epsilon_c": epsilon_c, "adversary": adversary, "progress": progress}
     if len(members) > 1:
@@ -133,8 +146,7 @@ class Setting:
         if not isinstance(model, Model):  # a caller without types
             raise InputError(f"chain: {type(model).__name__} given; CoupledChain, JointChain or Family expected")
         verified = tabulate(query, model)
-        if adversary not in ADVERSARIES:
-            raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARIES)}")
+        check.choice("adversary", adversary, ("informed", "uninformed"))
         checked = check_ages(ages, model.sequences)
         return cls(model, verified.costs, checked, check_epsilon(epsilon_c), adversary, progress)
 
@@ -248,8 +260,6 @@ class Component:
             "influence": self._influence,
             "group": lambda: ComponentLeakage(self.alpha, bound),
         }
-        if bound not in methods:
-            raise InputError(f"bound: {bound!r} given; use auto or one of {', '.join(BOUNDS)}")
         return methods[bound]()
 
     def in_setting(self, setting: Setting) -> Component:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 
 _jit = njit(cache=True, nogil=True, error_model="numpy")  # a gain over 0 is infinite, and no error
 _quick = njit(cache=True, nogil=True, error_model="numpy", fastmath=True)  # only for a search that decides what to try
@@ -79,13 +79,6 @@ def advance_two_states(
             break
         state = after.copy()
     return state
-
-
-@njit(cache=True, nogil=True, error_model="numpy", parallel=True)
-def step_two_states_on_all_cores(starts: Any, targets: Any, gains: Any, ups: Any, floors: Any, out: Any) -> None:
-    """One step of all sequences, on all cores."""
-    for i in prange(starts.size - 1):
-        _change_of_two_states(i, starts, targets, gains, ups, floors, out)
 
 
 @_jit

@@ -22,8 +22,18 @@ from typing import Any
 
 import numpy as np
 
-from csdp.aging import AgedLaw, Deviation, Mass, index_parts
-from csdp.bounds.adversary import PLAIN, Adversary, Vantage, known_subsets, list_aged_laws, marginal
+from csdp.aging import (
+    PLAIN,
+    Adversary,
+    AgedLaw,
+    Deviation,
+    Mass,
+    Vantage,
+    index_parts,
+    known_subsets,
+    list_aged_laws,
+    marginal,
+)
 from csdp.chain import Model
 from csdp.chain.steps import joint_states
 from csdp.chain.views import PathView, View

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any, Literal, get_args
 
-from csdp.bounds.adversary import Adversary
+from csdp.aging import Adversary
 from csdp.chain.evidence import DECLARED, Verdict
 from csdp.errors import InputError
 
@@ -147,7 +147,7 @@ class Leakage:
     witness: Witness | None = None
     assumptions: tuple[str, ...] = ()
     reason: str = ""
-    components: tuple[dict[str, Any], ...] = field(default=())
+    components: tuple[dict[str, Any], ...] = ()
     point: float | None = None
     environment: str | None = None
     phase: int | None = None
@@ -169,6 +169,7 @@ class Leakage:
 
     def to_dict(self) -> dict[str, Any]:
         """The content as plain data, for JSON."""
+        given = {"point": self.point, "environment": self.environment, "phase": self.phase}
         return {
             "epsilon": self.epsilon,
             "bound": self.bound,
@@ -178,13 +179,5 @@ class Leakage:
             "assumptions": list(self.assumptions),
             "reason": self.reason,
             "components": list(self.components),
-            **{
-                name: value
-                for name, value in (
-                    ("point", self.point),
-                    ("environment", self.environment),
-                    ("phase", self.phase),
-                )
-                if value is not None
-            },
+            **{name: value for name, value in given.items() if value is not None},
         }

@@ -21,8 +21,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from csdp.aging import Progress
-from csdp.bounds.dependence import Form, MatrixForm, RowSumForm, SharedForm, distance
-from csdp.bounds.intervals import SORTED_PAIRS, Boxes, LocalNumbers, first_boxes, hull, next_boxes
+from csdp.bounds.dependence import (
+    SORTED_PAIRS,
+    Boxes,
+    Form,
+    LocalNumbers,
+    MatrixForm,
+    RowSumForm,
+    SharedForm,
+    distance,
+    first_boxes,
+    hull,
+    next_boxes,
+)
 from csdp.chain import CoupledChain, Model
 from csdp.errors import InputError
 from csdp.numbers import UNIT, Floats, Indices
@@ -324,74 +335,5 @@ def _extreme(law: Floats, change: Floats, a: int, b: int) -> Floats:
 
 def _interval_step(chain: CoupledChain) -> tuple[Floats, Indices]:
     """Boxes around the law of every sequence that hold whatever the past was; O(edges * m^2)."""
-    s, m = chain.sequences, chain.states
-    degree = int(np.max(np.diff(chain.edge_starts)))
-    above, below = np.full((s, m), 1.0 - 1.0 / m), np.full((s, m), 1.0 / m)
-    above, below = _box_step(chain, above, below, 1.0 + 4.0 * UNIT * (degree + 2 * m + 4))
-    ranges, pairs = _box_ranges(_evolve(chain, np.full((s, m), 1.0 / m)), above, below)
-    return ranges * (1.0 + 8.0 * UNIT * (degree + m)), pairs
-
-
-def _evolve(chain: CoupledChain, centre: Floats) -> Floats:
-    """The law of every sequence one step later."""
-    table = chain.transition_table[0]
-    if table.shape[0] > 1:
-        centre = chain.evolve(centre, 1)
-    else:
-        # Column by column: products with a small matrix are slow for a million rows.
-        mixed = [sum(centre[:, c] * table[0, c, a] for c in range(chain.states)) for a in range(chain.states)]
-        centre = np.column_stack([chain.sparse_coupling @ column for column in mixed])
-    total = centre[:, 0].copy()
-    for a in range(1, chain.states):
-        total += centre[:, a]
-    return np.asarray(centre / total[:, None])
-
-
-def _box_ranges(centre: Floats, above: Floats, below: Floats) -> tuple[Floats, Indices]:
-    """The log-odds range of every box, and the two most distinguishable states."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        cost = np.log1p(above / centre) - np.log1p(-np.minimum(below / centre, 1.0))
-    cost = np.where(centre + above <= 0, 0.0, cost)  # a state that cannot occur is no secret
-    if cost.shape[1] == 2:
-        return cost[:, 0] + cost[:, 1], np.where((cost[:, 0] > cost[:, 1])[:, None], [1, 0], [0, 1])
-    pairs = np.argsort(cost, axis=1)[:, -2:]
-    return np.take_along_axis(cost, pairs, axis=1).sum(axis=1), pairs
-
-
-def _box_step(chain: CoupledChain, above: Floats, below: Floats, outward: float) -> tuple[Floats, Floats]:
-    """Push zero-sum boxes one step: the best and the worst redistribution of mass among the states of a source."""
-    table, which = chain.transition_table
-    m = chain.states
-    up, down = np.zeros_like(above), np.zeros_like(below)
-    if table.shape[0] == 1:
-        for a in range(m):
-            gain = _best_shift(table[0][:, a], above, below)
-            loss = _best_shift(-table[0][:, a], above, below)
-            up[:, a], down[:, a] = chain.sparse_coupling @ gain, chain.sparse_coupling @ loss
-        return up * outward, down * outward
-    sources, targets = chain.edge_sources, chain.edge_targets
-    for kind in range(table.shape[0]):
-        edges = np.flatnonzero(which == kind)
-        nodes, place = np.unique(sources[edges], return_inverse=True)
-        for a in range(m):
-            for out, sign in ((up, 1.0), (down, -1.0)):
-                best = _best_shift(sign * table[kind][:, a], above[nodes], below[nodes])
-                np.add.at(out[:, a], targets[edges], chain.edge_weights[edges] * best[place])
-    return up * outward, down * outward
-
-
-def _best_shift(worth: Floats, above: Floats, below: Floats) -> Floats:
-    """max of sum_c worth_c delta_c over -below <= delta <= above, sum delta = 0, for every sequence (rows)."""
-    if worth.size == 2:
-        best = int(np.argmax(worth))
-        return np.asarray(np.minimum(above[:, best], below[:, 1 - best]) * abs(worth[0] - worth[1]))
-    order = np.argsort(-worth)
-    floor = worth[order[-1]]
-    # Start with everything at -below, hand the freed mass to the most worthy states first.
-    left = below.sum(axis=1)
-    total = np.zeros(above.shape[0])
-    for c in order:
-        room = np.minimum(above[:, c] + below[:, c], left)
-        total += (worth[c] - floor) * (room - below[:, c])
-        left = left - room
-    return np.asarray(np.maximum(total, 0.0))
+    boxes = first_boxes(LocalNumbers.of(chain))
+    return boxes.spread(boxes.width), boxes.worst_states(boxes.width)
