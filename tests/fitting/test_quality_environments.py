@@ -1,4 +1,4 @@
-"""Quality and drift of chains with environments: the right one passes, one without them fails."""
+"""Quality of chains with environments: the right one passes, one without them fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import csdp
-import csdp.fitting.drift
 from csdp.fitting.prediction import EnvironmentPrediction, add_environments
 from csdp.fitting.sample import read_sample
 
@@ -94,33 +93,3 @@ def test_the_clock_of_a_panel_is_its_ticks():
     shifted = csdp.Panel.from_states(states[2:], first_tick=2)
     assert quality(chain, shifted).gain > 0.1
     assert quality(chain, states[2:]).gain < -0.1  # an array counts from tick 0
-
-
-@pytest.mark.parametrize("kind", ["hidden", "clock"])
-def test_drift_under_environments(kind):
-    chain = environment_chain(kind)
-    states = chain.simulate(600, seed=9)
-    assert not csdp.drift(chain, states, public=True).drifted
-    other = environment_chain(kind, calm=(0.3, 0.5), storm=(0.5, 0.3))
-    changed = other.simulate(600, seed=9)
-    found = csdp.drift(chain, changed, public=True)
-    assert found.drifted
-    assert "with environment='hidden'" not in found.verdict
-    plain = csdp.fit(states, public=True, ensemble=0)
-    told = csdp.drift(plain, changed, public=True).verdict
-    assert "if such times come and go, with environment='hidden'" in told
-
-
-def test_false_alarms_under_a_hidden_environment_are_rare():
-    """R has mean n after n rows, whatever the environment does: 40 runs with an alarm at 100 times the mean."""
-    chain = environment_chain("hidden", calm=(0.02, 0.5), storm=(0.8, 0.05))
-    runs = [csdp.drift(chain, chain.simulate(100, seed=n), false_alarm=0.01, public=True).drifted for n in range(40)]
-    assert sum(runs) <= 4  # more have a chance below 1e-4
-
-
-def test_drift_of_a_panel_starts_at_its_tick():
-    chain = environment_chain("clock")
-    states = chain.simulate(501, seed=10)
-    late = csdp.Panel.from_states(states[1:], first_tick=1)
-    assert not csdp.drift(chain, late, public=True).drifted
-    assert csdp.drift(chain, states[1:], public=True).drifted
