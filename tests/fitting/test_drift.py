@@ -47,7 +47,8 @@ def count_alarms(runs, allowance=None):
         check = watch(PAIR, rows_between_false_alarms=150 / 0.05)
         if allowance is not None:
             check._allowance = allowance
-        alarms += any([check.update(row) for row in PAIR.simulate(150, seed=seed)])
+        told = [check.update(row) for row in PAIR.simulate(150, seed=seed)]
+        alarms += any(told)
         last.append(math.exp(check.evidence))
     return alarms, np.mean(last)
 
