@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from csdp import check
+from csdp.chain.environment import View
 from csdp.chain.steps import Step
-from csdp.chain.views import View
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import UNIT, Floats, Indices
 from csdp.query_table import Fold

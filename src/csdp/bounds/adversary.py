@@ -15,7 +15,7 @@ import numpy as np
 
 from csdp.aging import AgedLaw, Progress
 from csdp.chain import EnvironmentChain, Model
-from csdp.chain.views import ClockView, PathView, View
+from csdp.chain.environment import ClockView, PathView, View
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import Floats
 from csdp.query_table import Fold

@@ -25,8 +25,8 @@ import numpy as np
 from csdp.aging import AgedLaw, Deviation, Mass, index_parts
 from csdp.bounds.adversary import PLAIN, Adversary, Vantage, known_subsets, list_aged_laws, marginal
 from csdp.chain import Model
+from csdp.chain.environment import PathView, View
 from csdp.chain.steps import joint_states
-from csdp.chain.views import PathView, View
 from csdp.errors import TooLargeError
 from csdp.numbers import Floats
 

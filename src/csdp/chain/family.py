@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeGuard
+from typing import Any, ClassVar, Final, NoReturn, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp import check
 from csdp.chain.coupled import CoupledChain, is_backward
-from csdp.chain.evidence import Evidence
+from csdp.chain.evidence import Evidence, FitRecord
 from csdp.chain.model import Direction, Model
 from csdp.chain.stationary import connected_parts
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import Floats, Indices, freeze
-
-if TYPE_CHECKING:
-    from csdp.chain.record import FitRecord
 
 #: What the members of a family have in common, written once.
 _SHARED: Final = ("values", "names")

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from csdp import check
 from csdp.chain import stationary
-from csdp.chain.evidence import DECLARED, Evidence, Verdict
+from csdp.chain.evidence import DECLARED, Evidence, FitRecord, Verdict
 from csdp.chain.steps import KERNEL_STATES, MAX_STATES, ReversedStep, Step, joint_states
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import Floats, common_unit, freeze, on_lattice, parse_json
@@ -23,7 +23,6 @@ from csdp.numbers import Floats, common_unit, freeze, on_lattice, parse_json
 if TYPE_CHECKING:
     from csdp.chain.coupled import CoupledChain
     from csdp.chain.family import Family, InfluenceFamily
-    from csdp.chain.record import FitRecord
 
 Direction = Literal["forward", "backward"]
 States = npt.NDArray[np.int8] | npt.NDArray[np.int16]
@@ -264,7 +263,6 @@ class Model(ABC):
     def _restore_fit(self, content: Mapping[str, Any]) -> Self:
         """The same law with what `_fit_content` wrote."""
         from csdp.chain.family import family_of_point
-        from csdp.chain.record import FitRecord
 
         if not {"fit_cost", "fitted", "evidence", "family"} & set(content):
             return self
@@ -341,7 +339,7 @@ class Model(ABC):
         )
         return freeze(law), error
 
-    # ---- seen from one tick: see csdp.chain.views ----------------------------------------------------------------
+    # ---- seen from one tick, like an EnvironmentView ----------------------------------------------------------------
 
     copies: ClassVar[int] = 1
     is_stationary: ClassVar[bool] = True  #: whether the law stays the same

@@ -16,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from csdp import check
 from csdp.chain import CoupledChain, EnvironmentChain, Evidence, Family, InfluenceFamily, JointChain
 from csdp.chain.evidence import count_lags
 from csdp.errors import CsdpError, InputError, PrivacyLeakWarning
@@ -54,19 +53,18 @@ SURE = 3.0
 @dataclass(frozen=True)
 class FitCheck:
     """One test of the chain: `p` is the chance of such data if the chain is right, corrected for the number of
-    tests; `passed` if p is at least `level`; `where` names the sequences that stand out most.
+    tests; `passed` if p is at least 0.001; `where` names the sequences that stand out most.
     """
 
     question: str
     p: float
-    level: float
     where: tuple[str, ...] = ()
     tests: int = 0
 
     @property
     def passed(self) -> bool:
         """Whether the test does not reject the chain."""
-        return self.p >= self.level
+        return self.p >= LEVEL
 
 
 @dataclass(frozen=True)
@@ -144,11 +142,11 @@ def compared_sequences(sequences: int, states: int, steps: int) -> Indices:
     return np.arange(sequences) if sequences <= most else np.linspace(0, sequences - 1, most).astype(np.intp)
 
 
-def worst_check(question: str, ps: Floats, names: tuple[str, ...], level: float) -> FitCheck:
+def worst_check(question: str, ps: Floats, names: tuple[str, ...]) -> FitCheck:
     """Bonferroni: the smallest chance times the number of tests."""
     first = np.argsort(ps)[:3]
-    where = tuple(names[i] for i in first if ps[i] * ps.size < level) or (names[int(first[0])],)
-    return FitCheck(question, min(1.0, float(ps.min()) * ps.size), level, where, ps.size)
+    where = tuple(names[i] for i in first if ps[i] * ps.size < LEVEL) or (names[int(first[0])],)
+    return FitCheck(question, min(1.0, float(ps.min()) * ps.size), where, ps.size)
 
 
 # ---- quality of a fit ------------------------------------------------------------------------------------------------
@@ -159,9 +157,8 @@ class FitQuality:
     """How well a chain explains readings.
 
     `chain`, `independent`: log-likelihood per transition on held-out readings of the chain, and of one chain for each
-    sequence. `gain` is that of the chain over independent chains, per
-    tick and all sequences together, `gain_error` its standard error. `order`, `homogeneity` and `together` are tests
-    at a stated level; `together` is None for a joint chain, which can express any movement together.
+    sequence. `gain` is that of the chain over independent chains, per tick and all sequences together, `gain_error` its
+    standard error. `together` is None for a joint chain, which can express any movement together.
     """
 
     held_out_ticks: int
@@ -189,7 +186,6 @@ def fit_quality(
     chain: Chain,
     data: Any,
     *,
-    level: float = 0.001,
     public: bool = False,
     progress: Progress | None = None,
 ) -> FitQuality:
@@ -207,7 +203,6 @@ def fit_quality(
     Args:
         chain: the chain.
         data: state numbers or a panel.
-        level: the false-alarm rate of each test over all sequences.
         public: declare that the data are public; otherwise it warns, because the answer reveals something about them.
         progress: called with what is done, how much, and the total.
 
@@ -225,7 +220,6 @@ def fit_quality(
             PrivacyLeakWarning,
             stacklevel=2,
         )
-    check.number("level", level, above=0, below=1)
     check_chain(chain)
     sample = match_chain(chain, read_sample(data, states=chain.states))
     ticks = np.asarray(data.ticks) if isinstance(data, Panel) else np.arange(sample.states.shape[0])
@@ -233,7 +227,7 @@ def fit_quality(
     report = progress or ignore_progress
     scored, past, future, refitted = _split(chain, sample, report)
     mean, alone, gain, error = _scores(scored, past, future, report)
-    checks = run_checks(chain, sample, level, report)
+    checks = run_checks(chain, sample, report)
     explains, verdict = describe(chain, gain, error, checks)
     return FitQuality(
         future.transitions,
@@ -283,7 +277,7 @@ def _scores(chain: Chain, past: Sample, future: Sample, report: Progress) -> tup
     return total / number, alone_total / number, float(gains.mean()), batch_error(gains)
 
 
-def run_checks(chain: Chain, readings: Sample, level: float, report: Progress) -> FitChecks:
+def run_checks(chain: Chain, readings: Sample, report: Progress) -> FitChecks:
     """The checks of a chain on readings."""
     prediction = predict(chain, readings)
     s, names = chain.sequences, chain.names
@@ -299,8 +293,8 @@ def run_checks(chain: Chain, readings: Sample, level: float, report: Progress) -
         if j in place:
             left[:, place[j]], spread[:, place[j]] = residual, variance
         report("testing", j + 1, s)
-    order = worst_check("does the state before the present one say more?", older, names, level)
-    homogeneity = worst_check("does the second half move as the first?", halves, names, level)
+    order = worst_check("does the state before the present one say more?", older, names)
+    homogeneity = worst_check("does the second half move as the first?", halves, names)
     together = None
     if not isinstance(chain, JointChain) and s > 1:
         hidden = isinstance(chain, EnvironmentChain) and chain.kind == "hidden"
@@ -309,7 +303,7 @@ def run_checks(chain: Chain, readings: Sample, level: float, report: Progress) -
         i, k = np.unravel_index(int(pairwise.argmin()), pairwise.shape)
         where = (names[some[i]], names[some[k]])
         question = "do sequences move together within a step?"
-        together = FitCheck(question, min(1.0, float(pairwise.min()) * pairs), level, where, pairs)
+        together = FitCheck(question, min(1.0, float(pairwise.min()) * pairs), where, pairs)
     return FitChecks(order, homogeneity, together)
 
 
@@ -364,7 +358,7 @@ def find_evidence(chain: Chain, sample: Sample, ticks: npt.NDArray[Any] | None =
     ticks = np.arange(length) if ticks is None else ticks
     try:
         known = add_environments(chain, sample, ticks)
-        checks = run_checks(chain, known, LEVEL, ignore_progress)
+        checks = run_checks(chain, known, ignore_progress)
     except CsdpError as error:
         return Evidence("untested", str(error))
     failures = [found for found, _ in list_failures(chain, checks)]

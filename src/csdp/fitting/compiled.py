@@ -74,8 +74,7 @@ def _expect(rows: Any, following: Any, weights: Any, pseudo: float, share: Any, 
             for b in range(m):
                 mix[k, a, b] = share[k] * moves[k, a, b]
                 expected[k, a, b] = pseudo
-                if pseudo > 0.0:
-                    objective += pseudo * np.log(mix[k, a, b])
+                objective += pseudo * np.log(mix[k, a, b])
     for t in range(n):
         b = following[t]
         total = 0.0

@@ -16,7 +16,6 @@ from csdp.chain.model import Direction
 from csdp.errors import InputError
 from csdp.numbers import Floats, Indices, fill_masked
 from csdp.panel import Panel
-from csdp.panel import Readings as PanelReadings
 from csdp.panel.panel import match_names, number_names
 
 #: Called with what is done, how far, and out of how much.
@@ -26,7 +25,7 @@ Chain = CoupledChain | JointChain | EnvironmentChain
 
 #: Largest number of states of a fit.
 MAX_STATES = 1024
-_DISCRETISE = "a fit needs whole-number states; discretise first and pass the Panel"
+_DISCRETISE = "Discretise first and pass the Panel"
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,20 +126,21 @@ def check_source(data: Any, *, public: bool, epsilon: float | None) -> None:
 
 
 def read_sample(data: Any, *, states: int | None, private: bool = False) -> Sample:
-    """Sample from a Panel, a (T, s) array of whole numbers, or a dataframe of whole numbers.
+    """Sample from a Panel or a (T, s) array of whole numbers.
 
     With `private` the number of states must be declared: the largest state seen would already reveal something.
     """
     names: tuple[str, ...] | None = None
-    values: Any = None
+    values: Floats | None = None
     if isinstance(data, Panel):
-        table, names, values = np.asarray(data.states), tuple(data.names), getattr(data, "values", None)
+        table, names, values = data.states, data.names, data.values
     elif isinstance(data, np.ndarray | list | tuple):
         table = _read_array(data)
     else:
-        table, names = _read_frame(data)
-    if table.ndim != 2 or not np.issubdtype(table.dtype, np.integer):
-        raise InputError(f"data: {table.dtype} of shape {table.shape} given; whole numbers (ticks, sequences) expected")
+        raise InputError(
+            f"data: {type(data).__name__} given; a Panel or a (ticks, sequences) array of whole numbers expected. "
+            "csdp.read_panel reads files and data frames"
+        )
     ticks, sequences = table.shape
     if sequences < 1:
         raise InputError("data: no sequences given; at least one column is needed")
@@ -152,10 +152,10 @@ def read_sample(data: Any, *, states: int | None, private: bool = False) -> Samp
     return Sample(np.ascontiguousarray(table, dtype=np.int16), m, names, values)
 
 
-def _state_count(table: npt.NDArray[Any], states: int | None, values: Any, private: bool) -> int:
-    if states is not None and (isinstance(states, bool) or not isinstance(states, int | np.integer) or states < 2):
-        raise InputError(f"states: {states!r} given; a whole number of at least 2")
-    declared = None if values is None else int(np.shape(values)[-1])
+def _state_count(table: npt.NDArray[Any], states: int | None, values: Floats | None, private: bool) -> int:
+    if states is not None:
+        states = check.whole("states", states, least=2, most=MAX_STATES)
+    declared = None if values is None else int(values.shape[-1])
     if declared is not None and states is not None and declared != states:
         raise InputError(f"states: {states} given, but the panel declares {declared} values for each sequence")
     m = states if states is not None else declared
@@ -170,7 +170,7 @@ def _state_count(table: npt.NDArray[Any], states: int | None, values: Any, priva
         raise InputError(f"data: states beyond the declared {m} (0 to {m - 1}); declare more, or discretise again")
     if m > MAX_STATES:
         raise InputError(f"data: {m} states; at most {MAX_STATES:,}. {_DISCRETISE}")
-    return int(m)
+    return m
 
 
 def _read_array(data: Any) -> npt.NDArray[Any]:
@@ -180,42 +180,11 @@ def _read_array(data: Any) -> npt.NDArray[Any]:
         raise InputError("data: rows of different lengths; a (ticks, sequences) table expected") from None
     if table.dtype == np.bool_:
         table = table.astype(np.int16)
-    if table.ndim == 1 and np.issubdtype(table.dtype, np.integer):
-        raise InputError(f"data: shape {table.shape} given; for one sequence pass it as a column, x.reshape(-1, 1)")
-    if not np.issubdtype(table.dtype, np.integer):
-        raise InputError(f"data: {table.dtype} of shape {table.shape} given; {_DISCRETISE}")
-    return table
-
-
-def _read_frame(data: Any) -> tuple[npt.NDArray[Any], tuple[str, ...]]:
-    """A dataframe of any library that narwhals knows; nulls are missing readings."""
-    import narwhals as nw
-
-    if isinstance(data, PanelReadings):
-        raise InputError(f"data: readings that are numbers, not states; {_DISCRETISE}")
-    try:
-        frame = nw.from_native(data, eager_only=True)
-    except TypeError:
+    if table.ndim != 2 or not np.issubdtype(table.dtype, np.integer):
         raise InputError(
-            f"data: {type(data).__name__} given; a Panel, a (ticks, sequences) integer array or a dataframe expected"
-        ) from None
-    except nw.exceptions.DuplicateError:
-        raise InputError("data: two columns have the same name; names must be distinct") from None
-    columns = []
-    for name in frame.columns:
-        if str(name).lower() == "time":
-            raise InputError(f"data: column {name!r} is not a sequence; drop it, or read the file as a Panel")
-        column = frame[name]
-        if column.dtype == nw.Boolean:
-            column = column.cast(nw.Int16)
-        if not column.dtype.is_integer():
-            raise InputError(f"data: column {name!r} holds {column.dtype}; {_DISCRETISE}")
-        columns.append(column.cast(nw.Int64).fill_null(-1).to_numpy())
-    if not columns:
-        raise InputError("data: a dataframe without columns given")
-    names = tuple(str(name) for name in frame.columns)
-    check.distinct("data: columns", names)
-    return np.stack(columns, axis=1), names
+            f"data: {table.dtype} of shape {table.shape} given; whole numbers (ticks, sequences) expected. {_DISCRETISE}"
+        )
+    return table
 
 
 def normalise_rows(count: Floats, pseudo: float) -> Floats:
