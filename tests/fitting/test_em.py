@@ -7,8 +7,7 @@ import pytest
 
 import csdp
 from csdp.fitting.em import Effort, fit_target
-from csdp.fitting.graph import complete_graph
-from csdp.fitting.sample import read_sample
+from csdp.fitting.sample import complete_graph, read_sample
 from fitting.systems import kernel_error, long_run, plain_log_likelihood, random_chain
 
 

@@ -29,7 +29,7 @@ def test_panels_arrays_and_lists_give_the_same_chain():
     [
         (np.zeros((1, 2), int), {}, "at least 2"),
         (np.full((5, 2), -1), {}, "every reading is missing"),
-        (np.zeros((5, 2)), {}, "discretise"),
+        (np.zeros((5, 2)), {}, "Discretise first"),
         (np.zeros((5, 2, 2), int), {}, "ticks, sequences"),
         (np.full((5, 2), 2000), {}, "at most 1,024"),
         (np.full((5, 2), 3), {"states": 3}, "beyond the declared 3"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.fitting.prediction import EnvironmentPrediction, add_environments
+from csdp.fitting.checks import EnvironmentPrediction, add_environments
 from csdp.fitting.sample import read_sample
 
 SWITCHING = [[0.9, 0.1], [0.2, 0.8]]

@@ -20,8 +20,17 @@ import numpy.typing as npt
 
 from csdp.chain import CoupledChain, FitRecord, JointChain
 from csdp.errors import InputError, TooLargeError
-from csdp.fitting.graph import Graph, choose_graph, count_parameters
-from csdp.fitting.sample import Chain, Progress, Sample, ignore_progress, normalise_rows, snapshot_numbers
+from csdp.fitting.sample import (
+    Chain,
+    Graph,
+    Progress,
+    Sample,
+    choose_graph,
+    count_parameters,
+    ignore_progress,
+    normalise_rows,
+    snapshot_numbers,
+)
 from csdp.numbers import Floats, Indices
 
 #: Pseudo-counts in each cell of a transition matrix, shared by those a target may follow.

@@ -13,7 +13,10 @@ the prior, never falls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,16 +35,16 @@ from csdp.fitting.em import (
     make_chain,
     simulate_sample,
 )
-from csdp.fitting.graph import Graph, choose_graph, count_parameters
-from csdp.fitting.prediction import (
-    count_complete,
-    filter_scores,
-    held_out_gain,
-    in_blocks,
-    order_labels,
-    step_scores,
+from csdp.fitting.sample import (
+    Chain,
+    Graph,
+    Progress,
+    Sample,
+    choose_graph,
+    count_parameters,
+    join_graphs,
+    normalise_rows,
 )
-from csdp.fitting.sample import Chain, Progress, Sample, normalise_rows
 from csdp.numbers import Floats, Indices
 from csdp.panel import Panel
 
@@ -66,6 +69,8 @@ STARTS, TRIAL = 6, 15
 #: Gain per transition that stops a fit by a clock, whose likelihood is concave; that of a hidden environment has
 #: plateaus, on which a step gains little for a long time.
 KNOWN_TOLERANCE = 1e-6
+#: Transitions of several sequences below which one thread is quicker.
+_THREADED = 100_000
 #: Iterations of a fit to simulated readings, which begins at the truth, and its gain per transition that stops.
 _AGAIN, _AGAIN_TOLERANCE = 60, 1e-6
 
@@ -321,6 +326,126 @@ def _make_environments(
     if direction == "forward":
         return chain
     return EnvironmentChain(members, switching=reverse_kernel(switching, chain.environment_law))
+
+
+# ---- scores of steps -------------------------------------------------------------------------------------------------
+
+
+def in_blocks(work: Callable[[int, int], None], sequences: int, transitions: int) -> None:
+    """Do the work for ranges of sequences, on all cores if there is enough of it."""
+    cores = min(os.cpu_count() or 1, sequences) if transitions > _THREADED else 1
+    edges = np.linspace(0, sequences, cores + 1).astype(int).tolist()
+    if cores == 1:
+        work(0, sequences)
+        return
+    with ThreadPoolExecutor(max_workers=cores) as pool:
+        list(pool.map(work, edges[:-1], edges[1:]))
+
+
+def step_scores(readings: Sample, graph: Graph, mix: Floats) -> Floats:
+    """Log-probability (steps, E) of every step under every environment; missing readings count nothing."""
+    from csdp.fitting import compiled
+
+    parts: list[Floats] = []
+
+    def work(first: int, last: int) -> None:
+        part = np.zeros((readings.transitions, mix.shape[3]))
+        compiled.score_steps(readings.states, graph.indptr, graph.sources, mix, first, last, part)
+        parts.append(part)
+
+    in_blocks(work, readings.sequences, readings.transitions * graph.sources.size)
+    return np.asarray(np.sum(parts, axis=0))
+
+
+def filter_scores(scores: Floats, start: Floats, switching: Floats) -> tuple[Floats, Floats]:
+    """`Pr(e_t | steps up to t)` (steps, E), and the log-probability of each step given those before."""
+    from csdp.fitting import compiled
+
+    forward, gains = np.empty(scores.shape), np.empty(scores.shape[0])
+    compiled.filter_steps(scores, start, switching, forward, gains)
+    return forward, gains
+
+
+def members_of(chain: CoupledChain | EnvironmentChain) -> tuple[CoupledChain, ...]:
+    """The coupled chains that a chain is made of."""
+    return chain.environments if isinstance(chain, EnvironmentChain) else (chain,)
+
+
+def mix_members(chains: Sequence[CoupledChain], graph: Graph) -> Floats:
+    """Coupling times transition of every edge of the graph under every chain, (edges, m, m, E)."""
+    s, m = chains[0].sequences, chains[0].states
+    codes = graph.targets * s + graph.sources
+    mix = np.zeros((codes.size, m, m, len(chains)))
+    for e, chain in enumerate(chains):
+        table, which = chain.transition_table
+        place = np.searchsorted(codes, chain.edge_targets * s + chain.edge_sources)
+        mix[place, :, :, e] = chain.edge_weights[:, None, None] * table[which]
+    return mix
+
+
+def order_labels(labels: Indices, direction: Direction) -> Indices:
+    """Environment of every step, in the order in which a chain of that direction reads them; labels by tick."""
+    steps = labels[1:]
+    return steps if direction == "forward" else steps[::-1]
+
+
+def chain_scores(
+    chain: CoupledChain | EnvironmentChain,
+    readings: Sample,
+    *,
+    labels: Indices | None = None,
+    graph: Graph | None = None,
+) -> Floats:
+    """Log-probability of every step of the readings, in the order of the chain's direction.
+
+    Under a hidden environment: given the steps before, its own law at the first. `labels` are the environments of the
+    ticks by a clock. A sequence counts at steps where it and all its sources in `graph` were read.
+    """
+    sample = readings.in_direction(chain.direction)
+    members = members_of(chain)
+    among = join_graphs(members) if graph is None else graph
+    scores = step_scores(sample, among, mix_members(members, among))
+    if not isinstance(chain, EnvironmentChain):
+        return scores[:, 0]
+    if chain.switching is not None:
+        return filter_scores(scores, np.asarray(chain.environment_law), np.ascontiguousarray(chain.own_switching))[1]
+    if labels is None:
+        raise InputError("labels: none given; a chain by a clock needs the environment of every tick")
+    return np.asarray(scores[np.arange(scores.shape[0]), order_labels(labels, chain.direction)])
+
+
+def held_out_gain(
+    chain: CoupledChain | EnvironmentChain,
+    independent: CoupledChain,
+    readings: Sample,
+    labels: Indices | None = None,
+) -> tuple[float, float]:
+    """Nats per tick that a chain gains over independent ones on readings, and the standard error.
+
+    Both are counted at the same steps of the same sequences, those at which whatever either chain looks at was read.
+    """
+    graph = join_graphs([*members_of(chain), independent])
+    gains = chain_scores(chain, readings, labels=labels, graph=graph)
+    gains = gains - chain_scores(independent, readings, graph=graph)
+    return float(gains.mean()), batch_error(gains)
+
+
+def batch_error(series: Floats) -> float:
+    """Standard error of a mean of dependent numbers, from the means of about n^(1/2) batches."""
+    batches = max(2, math.isqrt(series.size))
+    length = series.size // batches
+    if length < 1 or not np.isfinite(series).all():
+        return math.inf
+    means = series[: batches * length].reshape(batches, length).mean(axis=1)
+    return float(means.std(ddof=1) / math.sqrt(batches))
+
+
+def count_complete(readings: Sample, graph: Graph) -> int:
+    """Transitions, over all sequences, at which a sequence and all that it may follow were read."""
+    if not readings.has_gaps:
+        return readings.transitions * readings.sequences
+    read = readings.states >= 0
+    return sum(int((read[1:, j] & read[:-1, graph.of(j)].all(axis=1)).sum()) for j in range(readings.sequences))
 
 
 # ---- expectation-maximisation ----------------------------------------------------------------------------------------

@@ -24,10 +24,9 @@ from csdp.chain.model import Direction
 from csdp.errors import CsdpWarning, InputError, PrivacyLeakWarning
 
 if TYPE_CHECKING:
+    from csdp.fitting.checks import ReadingsCheck
     from csdp.fitting.em import PointEstimate
-    from csdp.fitting.emissions import ReadingsCheck
-    from csdp.fitting.graph import Neighbours
-    from csdp.fitting.sample import Chain, Progress, Sample
+    from csdp.fitting.sample import Chain, Neighbours, Progress, Sample
 
 Method = Literal["em", "joint"]
 EnvironmentName = Literal["clock", "hidden"]
@@ -159,9 +158,8 @@ def _ensemble_family(point: Chain, estimate: PointEstimate, count: int, progress
 def refit(chain: CoupledChain | JointChain | EnvironmentChain, past: Sample, report: Progress) -> Any:
     """A chain fitted in the same way on other readings; None if it was not fitted, or cannot be fitted again."""
     from csdp.fitting.em import Effort
-    from csdp.fitting.environment import ChainCandidate, Clock, fit_candidate
-    from csdp.fitting.graph import join_graphs
-    from csdp.fitting.prediction import members_of
+    from csdp.fitting.environment import ChainCandidate, Clock, fit_candidate, members_of
+    from csdp.fitting.sample import join_graphs
 
     record = chain.fitted
     if record is None or record.epsilon is not None or record.method not in get_args(Method):
@@ -198,8 +196,7 @@ def _check_readings(
     data: Any, states: int, chain: CoupledChain | JointChain | EnvironmentChain
 ) -> ReadingsCheck | None:
     """What public readings behind the states of a panel show, for the record."""
-    from csdp.fitting.emissions import check_readings
-    from csdp.fitting.prediction import known_environments
+    from csdp.fitting.checks import check_readings, known_environments
     from csdp.panel import Panel
 
     if not isinstance(data, Panel) or data.readings is None:

@@ -26,16 +26,18 @@ import numpy as np
 from csdp.chain import FitRecord
 from csdp.errors import InputError
 from csdp.fitting.em import PointEstimate, make_chain, simulate_sample
-from csdp.fitting.graph import (
+from csdp.fitting.sample import (
+    Chain,
     Graph,
+    Sample,
     complete_graph,
     count_parameters,
     mutual_information,
+    normalise_rows,
     pair_counts,
     read_neighbours,
     strongest_sources,
 )
-from csdp.fitting.sample import Chain, Sample, normalise_rows
 from csdp.noise import Randomness, two_sided_geometric, variance
 from csdp.numbers import Floats, Ints
 
