@@ -204,7 +204,7 @@ def test_bad_families(members, message):
             '{"schema": "csdp/coupled-chain/2"}',
             r"schema 'csdp/coupled-chain/2' given; this version reads",
         ),
-        (csdp.CoupledChain, "{}", r"chain: the JSON lacks or garbles 'edges'; write it with CoupledChain.to_json"),
+        (csdp.CoupledChain, "{}", r"chain: the JSON lacks or garbles 'edges'; write it with to_json"),
         (csdp.CoupledChain, '{"coupling": [[0.9]], "transitions": [[1, 0], [0, 1]]}', r"coupling: row 0 sums to 0.9"),
         (csdp.JointChain, '{"kernel": [[1]], "states": "two", "sequences": 1}', r"chain: the JSON lacks or garbles"),
     ],

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from csdp import check
 from csdp.chain import stationary
 from csdp.chain.coupled import CoupledChain
-from csdp.chain.model import Model, States, check_rows
+from csdp.chain.model import Model, States, check_rows, reading_json
 from csdp.chain.steps import (
     MAX_STATES,
     ComposedStep,
@@ -128,11 +128,8 @@ class EnvironmentChain(Model):
     def at_phase(self, phase: int | None) -> CoupledChain:
         """The chain of the step that leads to a tick of this phase (back from it, for backward members)."""
         cycle = self._clock("phase")
-        if phase is None or isinstance(phase, bool) or not 0 <= phase < len(cycle) or phase != int(phase):
-            raise InputError(
-                f"phase: {phase!r} given; the law depends on the phase of the clock: give phase=0 to {len(cycle) - 1}"
-            )
-        return self.environments[cycle[int(phase)]]
+        hint = f"The law depends on the phase of the clock: give phase=0 to {len(cycle) - 1}"
+        return self.environments[cycle[check.whole("phase", phase, most=len(cycle) - 1, hint=hint)]]
 
     @cached_property
     def environment_law(self) -> Floats:
@@ -359,7 +356,7 @@ class EnvironmentChain(Model):
     def from_dict(cls, content: Mapping[str, Any]) -> EnvironmentChain:
         """Rebuild a chain from `to_dict`."""
         shared = {"values": content.get("values"), "names": content.get("names")}
-        try:
+        with reading_json():
             members = [CoupledChain.from_dict({**member, **shared}) for member in content["environments"]]
             if content.get("series") is not None:
                 raise InputError(
@@ -367,10 +364,6 @@ class EnvironmentChain(Model):
                     "clock or a hidden environment instead"
                 )
             return cls(members, cycle=content.get("cycle"), switching=content.get("switching"))._restore_fit(content)
-        except InputError:
-            raise
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"chain: the JSON lacks or garbles {error}; write it with to_json") from None
 
     @property
     def _kind_text(self) -> str:

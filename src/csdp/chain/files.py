@@ -15,15 +15,16 @@ from csdp.chain.environment import EnvironmentChain
 from csdp.chain.evidence import FitRecord
 from csdp.chain.family import Family, InfluenceFamily, certified_model
 from csdp.chain.joint import JointChain
-from csdp.chain.model import Model
+from csdp.chain.model import BACKWARD_SCHEMA, Model
 from csdp.errors import InputError
 from csdp.numbers import parse_json
 
 _KINDS: dict[str, type[Model]] = {
-    **dict.fromkeys(CoupledChain.schemas(), CoupledChain),
-    **dict.fromkeys(JointChain.schemas(), JointChain),
-    **dict.fromkeys(EnvironmentChain.schemas(), EnvironmentChain),
-    **dict.fromkeys(InfluenceFamily.schemas(), InfluenceFamily),
+    CoupledChain.schema: CoupledChain,
+    BACKWARD_SCHEMA: CoupledChain,
+    JointChain.schema: JointChain,
+    EnvironmentChain.schema: EnvironmentChain,
+    InfluenceFamily.schema: InfluenceFamily,
 }
 
 
@@ -44,17 +45,12 @@ def model_from_dict(content: Any) -> Model:
         raise InputError(
             f"chain: a JSON {type(content).__name__} given; an object expected, as `csdp chain new` writes"
         )
-    try:
-        if "schema" not in content:
-            return (JointChain if "kernel" in content else CoupledChain).from_dict(content)
-        schema = content["schema"]
-        if not isinstance(schema, str) or schema not in _KINDS:
-            raise InputError(f"chain: schema {schema!r} given; this version reads {', '.join(_KINDS)}")
-        return _KINDS[schema].from_dict(content)
-    except InputError:
-        raise
-    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"chain: the JSON is garbled ({error}); write it with to_json or `csdp chain new`") from None
+    if "schema" not in content:
+        return (JointChain if "kernel" in content else CoupledChain).from_dict(content)
+    schema = content["schema"]
+    if not isinstance(schema, str) or schema not in _KINDS:
+        raise InputError(f"chain: schema {schema!r} given; this version reads {', '.join(_KINDS)}")
+    return _KINDS[schema].from_dict(content)
 
 
 def load_model(path: str | PathLike[str]) -> Model:
