@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.chain import CoupledChain, EnvironmentChain, Evidence, Family, InfluenceFamily, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, Evidence, JointChain
 from csdp.chain.evidence import count_lags
 from csdp.errors import CsdpError, InputError, PrivacyLeakWarning
 from csdp.fitting.em import JOINT_STATES
@@ -57,6 +57,8 @@ _TOGETHER_CELLS = 10_000_000
 SURE = 3.0
 #: Added to every count of the laws that a chain is compared with.
 _PSEUDO_COUNT = 0.5
+#: What most failures call for.
+_HIDDEN = "environment='hidden' (with more environments if it has some)"
 #: Stands for the logarithm of a step that no environment allows.
 _IMPOSSIBLE = -1e6
 #: Count that a cell needs for the normal approximation.
@@ -247,10 +249,8 @@ class FitCheck:
     tests; `passed` if p is at least 0.001; `where` names the sequences that stand out most.
     """
 
-    question: str
     p: float
-    where: tuple[str, ...] = ()
-    tests: int = 0
+    where: tuple[str, ...]
 
     @property
     def passed(self) -> bool:
@@ -330,11 +330,11 @@ def compared_sequences(sequences: int, states: int, steps: int) -> Indices:
     return np.arange(sequences) if sequences <= most else np.linspace(0, sequences - 1, most).astype(np.intp)
 
 
-def worst_check(question: str, ps: Floats, names: tuple[str, ...]) -> FitCheck:
+def worst_check(ps: Floats, names: tuple[str, ...]) -> FitCheck:
     """Bonferroni: the smallest chance times the number of tests."""
     first = np.argsort(ps)[:3]
     where = tuple(names[i] for i in first if ps[i] * ps.size < LEVEL) or (names[int(first[0])],)
-    return FitCheck(question, min(1.0, float(ps.min()) * ps.size), where, ps.size)
+    return FitCheck(min(1.0, float(ps.min()) * ps.size), where)
 
 
 # ---- quality of a fit ------------------------------------------------------------------------------------------------
@@ -481,8 +481,8 @@ def run_checks(chain: Chain, readings: Sample, report: Progress) -> FitChecks:
         if j in place:
             left[:, place[j]], spread[:, place[j]] = residual, variance
         report("testing", j + 1, s)
-    order = worst_check("does the state before the present one say more?", older, names)
-    homogeneity = worst_check("does the second half move as the first?", halves, names)
+    order = worst_check(older, names)
+    homogeneity = worst_check(halves, names)
     together = None
     if not isinstance(chain, JointChain) and s > 1:
         hidden = isinstance(chain, EnvironmentChain) and chain.kind == "hidden"
@@ -490,8 +490,7 @@ def run_checks(chain: Chain, readings: Sample, report: Progress) -> FitChecks:
         pairs = some.size * (some.size - 1) // 2
         i, k = np.unravel_index(int(pairwise.argmin()), pairwise.shape)
         where = (names[some[i]], names[some[k]])
-        question = "do sequences move together within a step?"
-        together = FitCheck(question, min(1.0, float(pairwise.min()) * pairs), where, pairs)
+        together = FitCheck(min(1.0, float(pairwise.min()) * pairs), where)
     return FitChecks(order, homogeneity, together)
 
 
@@ -521,14 +520,8 @@ def check_model(chain: Chain, past: Any) -> Chain:
     sample = match_chain(chain, read_sample(past, states=chain.states))
     evidence = find_evidence(chain, sample, ticks)
     point = chain.carrying(fitted=chain.fitted, fit_cost=chain.fit_cost, evidence=evidence)
-    family = chain.family
-    if family is None:
-        return point
-    if isinstance(family, InfluenceFamily):
-        assert isinstance(point, CoupledChain)
-        around: Family | InfluenceFamily = family.with_point(point)
-    else:
-        around = family.with_point(point)
+    family: Any = chain.family
+    around = None if family is None else family.with_point(point)
     return chain.carrying(fitted=chain.fitted, fit_cost=chain.fit_cost, evidence=evidence, family=around)
 
 
@@ -549,7 +542,7 @@ def find_evidence(chain: Chain, sample: Sample, ticks: npt.NDArray[Any] | None =
         checks = run_checks(chain, known, ignore_progress)
     except CsdpError as error:
         return Evidence("untested", str(error))
-    failures = [found for found, _ in list_failures(chain, checks)]
+    failures = [found for found, _ in list_failures(checks)]
     sequences, counts = count_lags(sample.states, chain.states)
     return Evidence("rejected" if failures else "accepted", "; ".join(failures), sequences, counts)
 
@@ -561,77 +554,52 @@ def describe(chain: Chain, gain: float, error: float, checks: FitChecks) -> tupl
     """Whether the chain explains the data, and the same in words with what to do next."""
     explains = math.isfinite(gain) and gain >= -SURE * error
     sentences = [_compare(chain, gain, error)]
-    failures = [f"{found[0].upper()}{found[1:]}. {advice}." for found, advice in list_failures(chain, checks)]
+    failures = [f"{found[0].upper()}{found[1:]}. {advice}." for found, advice in list_failures(checks)]
     if explains and not failures:
         sentences.append("No test rejects it.")
     return explains and not failures, " ".join([*sentences, *failures])
 
 
-def _kind(chain: Chain) -> str:
-    if isinstance(chain, JointChain):
-        return "joint chain"
-    return "environment chain" if isinstance(chain, EnvironmentChain) else "coupled chain"
-
-
 def _compare(chain: Chain, gain: float, error: float) -> str:
-    kind = _kind(chain)
     figures = f"({gain:.4f} nats per tick, standard error {error:.4f})"
     if chain.sequences == 1 and isinstance(chain, CoupledChain | JointChain):
         return "There is one sequence, so there is nothing that a coupling could explain."
     if not math.isfinite(gain):
-        return f"The {kind} does NOT explain these data: it calls impossible what they show. Fit with smoothing."
+        return "The chain does NOT explain these data: it calls impossible what they show. Fit with smoothing."
     if gain > SURE * error:
-        return f"The {kind} explains these data better than independent chains {figures}."
+        return f"The chain explains these data better than independent chains {figures}."
     if gain < -SURE * error:
-        return f"The {kind} does NOT explain these data: independent chains do better {figures}."
-    return f"The {kind} explains these data no better than independent chains {figures}."
+        return f"The chain does NOT explain these data: independent chains do better {figures}."
+    return f"The chain explains these data no better than independent chains {figures}."
 
 
-def list_failures(chain: Chain, checks: FitChecks) -> list[tuple[str, str]]:
-    """What each test of the chain that failed found, and what to do."""
+def list_failures(checks: FitChecks) -> list[tuple[str, str]]:
+    """What each test that failed found, and what to do."""
     order, homogeneity, together = checks.order, checks.homogeneity, checks.together
     failures = []
     if not order.passed:
         failures.append(
             (
                 f"the present alone does not predict the future, the state before it adds to it ({_place(order)})",
-                f"A first-order chain is not enough: use a longer step, finer states, {_environment_advice(chain)}",
+                f"A first-order chain is not enough: use a longer step, finer states, or {_HIDDEN}",
             )
         )
     if not homogeneity.passed:
         failures.append(
             (
                 f"the second half moves differently from the first ({_place(homogeneity)})",
-                f"Fit on a shorter, recent stretch, {_environment_advice(chain)}",
+                f"Fit on a shorter, recent stretch, or with {_HIDDEN}",
             )
         )
     if together is not None and not together.passed:
         failures.append(
             (
                 f"sequences move together within a step ({_chance(together.p)}; {' and '.join(together.where)})",
-                f"{_together_advice(chain)}, and compare the leakage",
+                f"The chain cannot express this: use {_HIDDEN}, environment='clock' if one drives them, or "
+                f"method='joint' (up to {JOINT_STATES:,} joint states), and compare the leakage",
             )
         )
     return failures
-
-
-def _environment_advice(chain: Chain) -> str:
-    if isinstance(chain, EnvironmentChain) and chain.kind == "hidden":
-        return "or with more environments (environments=)"
-    return "or with environment='hidden' if such times come and go"
-
-
-def _together_advice(chain: Chain) -> str:
-    if isinstance(chain, EnvironmentChain):
-        more = "more environments (environments=)" if chain.kind == "hidden" else "environment='hidden'"
-        return f"These environments do not explain it: use {more}"
-    joint = "or method='joint'"
-    if chain.size > JOINT_STATES:
-        joint = f"or method='joint' for fewer sequences or states (at most {JOINT_STATES:,} joint states)"
-    return (
-        "A coupled chain cannot express this: use environment='hidden', or environment='clock' if one drives them, "
-        f"{joint}"
-    )
 
 
 def _place(check: FitCheck) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from csdp import check
 from csdp.chain import CoupledChain, EnvironmentChain, FitRecord
 from csdp.chain.model import Direction
 from csdp.chain.stationary import reverse_kernel
@@ -102,19 +103,12 @@ def read_clock(cycle: int | Sequence[int] | None, data: Any, ticks: int) -> Cloc
 
 
 def _read_cycle(cycle: int | Sequence[int]) -> tuple[int, ...]:
-    wrong = InputError(
-        f"environments: {cycle!r} given; the number of phases of the clock, at least 2, or the environment of each "
-        "phase as whole numbers"
-    )
-    if isinstance(cycle, bool | str | float):
-        raise wrong
-    if isinstance(cycle, int | np.integer):
-        if cycle < 2:
-            raise wrong
-        return tuple(range(int(cycle)))
+    hint = "The number of phases of the clock, or the environment of each phase"
     phases = np.asarray(cycle)
+    if phases.ndim == 0:
+        return tuple(range(check.whole("environments", cycle, least=2, hint=hint)))
     if phases.ndim != 1 or phases.size < 2 or not np.issubdtype(phases.dtype, np.integer) or phases.min() < 0:
-        raise wrong
+        raise InputError(f"environments: {cycle!r} given; whole numbers are allowed. {hint}")
     return tuple(phases.tolist())
 
 
