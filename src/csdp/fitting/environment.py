@@ -384,11 +384,7 @@ def order_labels(labels: Indices, direction: Direction) -> Indices:
 
 
 def chain_scores(
-    chain: CoupledChain | EnvironmentChain,
-    readings: Sample,
-    *,
-    labels: Indices | None = None,
-    graph: Graph | None = None,
+    chain: CoupledChain | EnvironmentChain, readings: Sample, graph: Graph, labels: Indices | None
 ) -> Floats:
     """Log-probability of every step of the readings, in the order of the chain's direction.
 
@@ -396,15 +392,12 @@ def chain_scores(
     ticks by a clock. A sequence counts at steps where it and all its sources in `graph` were read.
     """
     sample = readings.in_direction(chain.direction)
-    members = members_of(chain)
-    among = join_graphs(members) if graph is None else graph
-    scores = step_scores(sample, among, mix_members(members, among))
+    scores = step_scores(sample, graph, mix_members(members_of(chain), graph))
     if not isinstance(chain, EnvironmentChain):
         return scores[:, 0]
     if chain.switching is not None:
         return filter_scores(scores, np.asarray(chain.environment_law), np.ascontiguousarray(chain.own_switching))[1]
-    if labels is None:
-        raise InputError("labels: none given; a chain by a clock needs the environment of every tick")
+    assert labels is not None
     return np.asarray(scores[np.arange(scores.shape[0]), order_labels(labels, chain.direction)])
 
 
@@ -412,15 +405,14 @@ def held_out_gain(
     chain: CoupledChain | EnvironmentChain,
     independent: CoupledChain,
     readings: Sample,
-    labels: Indices | None = None,
+    labels: Indices | None,
 ) -> tuple[float, float]:
     """Nats per tick that a chain gains over independent ones on readings, and the standard error.
 
     Both are counted at the same steps of the same sequences, those at which whatever either chain looks at was read.
     """
     graph = join_graphs([*members_of(chain), independent])
-    gains = chain_scores(chain, readings, labels=labels, graph=graph)
-    gains = gains - chain_scores(independent, readings, graph=graph)
+    gains = chain_scores(chain, readings, graph, labels) - chain_scores(independent, readings, graph, None)
     return float(gains.mean()), batch_error(gains)
 
 
