@@ -17,8 +17,7 @@ import numpy as np
 from bench.record import Record, median_seconds, ratio_record, scaled_size
 from csdp import CoupledChain, EnvironmentChain, datasets, fit
 from csdp.fitting import environment as em
-from csdp.fitting.graph import complete_graph, graph_of_pairs, pair_counts
-from csdp.fitting.sample import read_sample
+from csdp.fitting.sample import complete_graph, graph_of_pairs, pair_counts, read_sample
 
 _PEER = "R's markovchain, fitHighOrderMultivarMC"
 _SCRIPT = """

@@ -81,7 +81,7 @@ def describe_model(name: str, model: str, panel: csdp.Panel | None = None) -> Mo
     quality = csdp.fit_quality(chain, past, public=True)
     checks = {"order": quality.order, "homogeneity": quality.homogeneity, "together": quality.together}
     failed = [what for what, check in checks.items() if check is not None and not check.passed]
-    number = f" {chain.fitted.environments}" if "hidden" in model else ""
+    number = f" {len(chain.environments)}" if "hidden" in model else ""
     return ModelRow(
         name,
         f"{model}{number}",

@@ -16,7 +16,6 @@ if _typing.TYPE_CHECKING:
     from csdp.audit.replay import replay
     from csdp.estimate import mse
     from csdp.fitting.checks import check_model, fit_quality
-    from csdp.fitting.drift import drift
     from csdp.ledger import Ledger
     from csdp.panel import (
         Discretiser,
@@ -67,7 +66,6 @@ __all__ = [
     "attack",
     "audit",
     "check_model",
-    "drift",
     "dynamic_plan",
     "find_input",
     "find_plan",
@@ -97,7 +95,6 @@ _LATER = {
     "Skipped": "csdp.publisher",
     "check_model": "csdp.fitting.checks",
     "attack": "csdp.audit.attack",
-    "drift": "csdp.fitting.drift",
     "Schedule": "csdp.schedule",
     "dynamic_plan": "csdp.planning.dynamic",
     "find_input": "csdp.panel",

@@ -25,8 +25,8 @@ import numpy as np
 
 from csdp import check
 from csdp.chain import EnvironmentChain, Model
+from csdp.chain.environment import ClockView, PathView, View
 from csdp.chain.steps import Step
-from csdp.chain.views import ClockView, PathView, View
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import UNIT, Floats, Indices
 from csdp.query_table import Fold

@@ -9,7 +9,7 @@ import pytest
 
 import csdp
 from csdp.bounds.metric import AgedPairs, _range, contraction_coefficient
-from csdp.chain.views import PathView
+from csdp.chain.environment import PathView
 from csdp.paper import spectral_factor
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]

@@ -40,17 +40,6 @@ def test_kernels_and_law_are_those_of_the_reversed_process():
         assert model.step.pull(columns) == pytest.approx(model.kernel() @ columns)
 
 
-@pytest.mark.parametrize("sequences", [4, 6])
-def test_sparse_and_split_steps_pull_as_the_kernel_does(sequences):
-    random = np.random.default_rng(sequences)
-    sparse = {(i, j): 0.5 for i in range(sequences) for j in (i, (i + 1) % (sequences - 1))}
-    dense = random.dirichlet(np.ones(sequences), size=sequences)
-    for coupling in (sparse, dense):
-        chain = csdp.CoupledChain(coupling, [[0.8, 0.2], [0.4, 0.6]])
-        columns = random.random((2**sequences, 5))
-        assert chain.step.pull(columns) == pytest.approx(chain.kernel() @ columns)
-
-
 @pytest.mark.parametrize("ages", [0, 1, 3, (0, 2, 1)])
 @pytest.mark.parametrize("adversary", ["informed", "uninformed"])
 def test_every_bound_of_the_joint_law_is_that_of_the_reversed_process(ages, adversary):

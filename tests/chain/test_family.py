@@ -14,7 +14,7 @@ from csdp.chain.files import read_model
 from csdp.errors import InputError
 
 COST = {"epsilon": 0.5, "level": "event"}
-RECORD = FitRecord("em", 99, log_likelihood=-66.5, path=(-70.0, -66.5), iterations=1, warnings=("few transitions",))
+RECORD = FitRecord("em", 99, log_likelihood=-66.5, iterations=1, warnings=("few transitions",))
 
 
 def flipping(p: float) -> csdp.CoupledChain:
@@ -37,7 +37,7 @@ def test_all_of_it_travels_through_json() -> None:
 
 
 def test_a_record_of_an_earlier_version_is_read_without_its_removed_settings() -> None:
-    earlier = RECORD.to_dict() | {"restarts": 3, "seed": 1, "kernel": "ordinal"}
+    earlier = RECORD.to_dict() | {"restarts": 3, "seed": 1, "kernel": "ordinal", "path": [-70.0, -66.5], "states": 2}
     assert FitRecord.from_dict(earlier) == RECORD
 
 
@@ -75,7 +75,7 @@ def test_a_chain_that_is_not_in_its_family_is_refused() -> None:
     ("garbled", "message"),
     [
         ({"fitted": {"method": "em"}}, "no method or observations"),
-        ({"fitted": {"method": "em", "observations": 1, "path": ["NaN"]}}, "not finite"),
+        ({"fitted": {"method": "em", "observations": 1, "gains": [["a", "NaN", 0]]}}, "not finite"),
         ({"fit_cost": 1.0}, "must be JSON objects"),
         ({"family": 7}, "lacks or garbles"),
     ],

@@ -41,9 +41,10 @@ def test_what_is_written_by_hand_needs_no_schema() -> None:
     ("text", "message"),
     [
         ("{", r"chain: not JSON"),
+        ("{}", r"chain: the JSON lacks or garbles 'edges'; write it with to_json"),
         ("[" * 100_000, r"chain: not JSON"),
         ('{"schema": "csdp/chain/9"}', r"chain: schema 'csdp/chain/9' given; this version reads csdp/coupled-chain/1"),
-        ('{"kernel": [[1]], "states": Infinity, "sequences": 1}', r"chain: the JSON is garbled .* to_json"),
+        ('{"kernel": [[1]], "states": Infinity, "sequences": 1}', r"chain: the JSON lacks or garbles .* to_json"),
         ('{"coupling": [[1]], "transitions": [[1, 0], [0, 1]], "family": [[]]}', r"chain: the JSON"),
     ],
 )

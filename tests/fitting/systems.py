@@ -65,8 +65,3 @@ def plain_log_likelihood(chain, states) -> float:
                 continue
             total += np.log(sum(coupling[j, k] * moves[j, k][now[k], after[j]] for k in sources))
     return float(total)
-
-
-def never_falls(record):
-    """Whether no iteration of a fit lowered the objective (beyond the rounding of its sum)."""
-    return all(b >= a - 1e-11 * max(1.0, abs(a)) for a, b in zip(record.path, record.path[1:], strict=False))

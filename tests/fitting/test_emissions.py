@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from csdp.fitting.emissions import _kruskal_p, emission_ps, inside_scores
+from csdp.fitting.checks import _kruskal_p, emission_ps, inside_scores
 
 
 def autoregression(ticks, sequences, rho, seed):

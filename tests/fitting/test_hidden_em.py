@@ -9,9 +9,7 @@ import pytest
 
 from csdp import CoupledChain, EnvironmentChain
 from csdp.fitting import environment as em
-from csdp.fitting.graph import complete_graph, join_graphs
-from csdp.fitting.prediction import mix_members
-from csdp.fitting.sample import read_sample
+from csdp.fitting.sample import complete_graph, join_graphs, read_sample
 from fitting.systems import plain_log_likelihood, random_chain
 
 
@@ -51,7 +49,7 @@ def test_forward_and_backward_pass_agree_with_enumeration(seed, s, m, count, ske
     states[0] = np.maximum(states[0], 0)
     sample = read_sample(states, states=m)
     graph = join_graphs(chain.environments)
-    scores = em.step_scores(sample, graph, mix_members(chain.environments, graph))
+    scores = em.step_scores(sample, graph, em.mix_members(chain.environments, graph))
     forward, gains = em.filter_scores(scores, np.asarray(chain.environment_law), chain.switching)
     weights, switches = em.smooth_scores(scores, forward, chain.switching)
     paths = dict(enumerate_paths(chain, states))

@@ -7,9 +7,8 @@ import pytest
 
 import csdp
 from csdp.chain.family import influence_limits
-from csdp.fitting.graph import graph_of_pairs
 from csdp.fitting.limits import _SupportFunction, confidence_limits, first_part
-from csdp.fitting.sample import read_sample
+from csdp.fitting.sample import graph_of_pairs, read_sample
 
 from bounds.test_influence import ring  # isort: skip
 from accountant.systems import follow

@@ -8,12 +8,12 @@ import pytest
 import csdp
 from csdp.errors import InputError
 from csdp.fitting.checks import TOGETHER_COLUMNS
-from csdp.fitting.graph import (
+from csdp.fitting.sample import (
     complete_graph,
     pair_counts,
     read_neighbours,
+    read_sample,
 )
-from csdp.fitting.sample import read_sample
 from fitting.systems import plain_pair_counts
 
 

@@ -10,8 +10,7 @@ import pytest
 import csdp
 from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.fitting import private
-from csdp.fitting.graph import Graph, complete_graph, graph_of_pairs, pair_counts
-from csdp.fitting.sample import read_sample
+from csdp.fitting.sample import Graph, complete_graph, graph_of_pairs, pair_counts, read_sample
 from csdp.noise import variance
 from fitting.systems import random_chain
 

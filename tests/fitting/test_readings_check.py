@@ -6,7 +6,7 @@ import pytest
 import csdp
 from csdp.accountant import Accountant
 from csdp.errors import InputError
-from csdp.fitting.emissions import check_readings
+from csdp.fitting.checks import check_readings
 
 RANGE = csdp.ReadingRange(-3, 3, 0.01)
 

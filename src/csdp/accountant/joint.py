@@ -21,8 +21,8 @@ from csdp.accountant.record import Lateness, Stale, was_late
 from csdp.aging import PLAIN, Vantage, list_paths
 from csdp.bounds.metric import AgedPairs, FlowSolver, answer_distances, contraction_coefficient
 from csdp.chain import EnvironmentChain, Model
+from csdp.chain.environment import PathView
 from csdp.chain.steps import METRIC_STATES
-from csdp.chain.views import PathView
 from csdp.numbers import Bools, Floats, Indices
 
 #: Joint states of a component up to which the scalar state is kept.

@@ -31,8 +31,8 @@ from csdp.bounds.metric import AgedPairs, answer_distances, contraction_coeffici
 from csdp.bounds.result import BOUNDS, Leakage, Witness, round_up
 from csdp.bounds.slice import Slice, has_slice, slice_bound
 from csdp.chain import EnvironmentChain, Family, Model, certified_model, worst_verdict
+from csdp.chain.environment import PathView
 from csdp.chain.steps import METRIC_STATES
-from csdp.chain.views import PathView
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import Floats
 from csdp.query import QueryTable, tabulate

@@ -35,8 +35,8 @@ from csdp.aging import (
     marginal,
 )
 from csdp.chain import Model
+from csdp.chain.environment import PathView, View
 from csdp.chain.steps import joint_states
-from csdp.chain.views import PathView, View
 from csdp.errors import TooLargeError
 from csdp.numbers import Floats
 

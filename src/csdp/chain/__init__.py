@@ -2,11 +2,11 @@
 
 from csdp.chain.coupled import CoupledChain, is_backward
 from csdp.chain.environment import EnvironmentChain
-from csdp.chain.evidence import Evidence, Verdict, worst_verdict
+from csdp.chain.evidence import Evidence, FitRecord, Verdict, worst_verdict
 from csdp.chain.family import Family, InfluenceFamily, certified_model, is_influence_family
+from csdp.chain.files import UNPAID_FIT, fits_epsilon, join_fits, private_fits, recorded_fits
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
-from csdp.chain.record import UNPAID_FIT, FitRecord, fits_epsilon, join_fits, private_fits, recorded_fits
 
 __all__ = [
     "UNPAID_FIT",

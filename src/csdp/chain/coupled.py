@@ -18,6 +18,7 @@ from csdp.chain.model import (
     Model,
     States,
     check_rows,
+    reading_json,
     refuse_initial,
 )
 from csdp.chain.stationary import SEVERAL_LAWS, connected_parts, count_kinds
@@ -373,11 +374,6 @@ class CoupledChain(Model):
         }
 
     @classmethod
-    def schemas(cls) -> tuple[str, ...]:
-        """The schemas that `from_dict` reads."""
-        return cls.schema, BACKWARD_SCHEMA
-
-    @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> CoupledChain:
         """Rebuild a chain from `to_dict`, or from plain `coupling` and `transitions` written by hand."""
         refuse_initial(content)
@@ -385,17 +381,13 @@ class CoupledChain(Model):
         rest["direction"] = content.get("direction", "forward")
         if "schema" in content and (content["schema"] == BACKWARD_SCHEMA) != (rest["direction"] == "backward"):
             raise InputError(f"chain: schema {content['schema']!r} does not go with direction {rest['direction']!r}")
-        try:
+        with reading_json():
             if "coupling" in content:
                 return cls(content["coupling"], content["transitions"], **rest)._restore_fit(content)
             edges = content["edges"]
             coupling = {(int(j), int(k)): float(w) for j, k, w, _ in edges}
             transitions = {(int(j), int(k)): content["transitions"][t] for j, k, _, t in edges}
             return cls(coupling, transitions, **rest)._restore_fit(content)
-        except InputError:
-            raise
-        except (KeyError, TypeError, IndexError, ValueError) as error:
-            raise InputError(f"chain: the JSON lacks or garbles {error}; write it with CoupledChain.to_json") from None
 
     def __repr__(self) -> str:
         backward = "backward, " * (self.direction == "backward")

@@ -1,8 +1,12 @@
-"""EnvironmentChain: coupled chains whose law depends on an environment, by a clock, or hidden."""
+"""EnvironmentChain: coupled chains whose law depends on an environment, by a clock or hidden; and its views.
+
+Under environments steps differ from tick to tick, so the law of aged readings asks for a view from one tick.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, reduce
 from typing import Any, ClassVar, Literal
@@ -13,7 +17,7 @@ import numpy.typing as npt
 from csdp import check
 from csdp.chain import stationary
 from csdp.chain.coupled import CoupledChain
-from csdp.chain.model import Model, States, check_rows
+from csdp.chain.model import Model, States, check_rows, reading_json
 from csdp.chain.steps import (
     MAX_STATES,
     ComposedStep,
@@ -124,11 +128,8 @@ class EnvironmentChain(Model):
     def at_phase(self, phase: int | None) -> CoupledChain:
         """The chain of the step that leads to a tick of this phase (back from it, for backward members)."""
         cycle = self._clock("phase")
-        if phase is None or isinstance(phase, bool) or not 0 <= phase < len(cycle) or phase != int(phase):
-            raise InputError(
-                f"phase: {phase!r} given; the law depends on the phase of the clock: give phase=0 to {len(cycle) - 1}"
-            )
-        return self.environments[cycle[int(phase)]]
+        hint = f"The law depends on the phase of the clock: give phase=0 to {len(cycle) - 1}"
+        return self.environments[cycle[check.whole("phase", phase, most=len(cycle) - 1, hint=hint)]]
 
     @cached_property
     def environment_law(self) -> Floats:
@@ -355,7 +356,7 @@ class EnvironmentChain(Model):
     def from_dict(cls, content: Mapping[str, Any]) -> EnvironmentChain:
         """Rebuild a chain from `to_dict`."""
         shared = {"values": content.get("values"), "names": content.get("names")}
-        try:
+        with reading_json():
             members = [CoupledChain.from_dict({**member, **shared}) for member in content["environments"]]
             if content.get("series") is not None:
                 raise InputError(
@@ -363,10 +364,6 @@ class EnvironmentChain(Model):
                     "clock or a hidden environment instead"
                 )
             return cls(members, cycle=content.get("cycle"), switching=content.get("switching"))._restore_fit(content)
-        except InputError:
-            raise
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"chain: the JSON lacks or garbles {error}; write it with to_json") from None
 
     @property
     def _kind_text(self) -> str:
@@ -488,3 +485,136 @@ def _check_switching(switching: Any, environments: int) -> Floats | None:
             f"switching: shape {rows.shape} given; ({environments}, {environments}) expected, one row for each member"
         )
     return freeze(check_rows("switching", rows))
+
+
+# ---- views from one tick ---------------------------------------------------------------------------------------------
+
+
+class EnvironmentView(ABC):
+    """A chain with environments, seen from one tick; a view has what the law of aged readings asks a model for.
+
+    Ages count back from the tick. `copies` is 1, or the number of hidden environments, which come first in a law.
+    """
+
+    is_stationary = False
+    copies = 1
+
+    def __init__(self, chain: EnvironmentChain) -> None:
+        self.chain = chain
+        self.sequences, self.states, self.size = chain.sequences, chain.states, chain.size
+
+    @property
+    def step_depth(self) -> int:
+        """The largest depth of the steps."""
+        return max(chain.own_step.depth for chain in self.chain.environments) + 3
+
+    def refuse_large(self) -> None:
+        """TooLargeError if a law has too many entries to be made."""
+        self.chain.refuse_large()
+
+    @abstractmethod
+    def law_at(self, age: int) -> tuple[Floats, float]:
+        """The law of the snapshot of this age, and its relative error."""
+
+    @abstractmethod
+    def step_to(self, age: int) -> Step:
+        """The step forward in time that leads to this age."""
+
+
+#: What the law of aged readings asks of a model. A plain model is its own view: all its steps are alike.
+View = Model | EnvironmentView
+
+
+class ClockView(EnvironmentView):
+    """A chain under a clock, seen from a tick of one phase."""
+
+    def __init__(self, chain: EnvironmentChain, phase: int) -> None:
+        super().__init__(chain)
+        chain.at_phase(phase)
+        self.phase = phase
+        self._steps: dict[int, Step] = {}
+
+    def law_at(self, age: int) -> tuple[Floats, float]:
+        """The periodic law of that phase."""
+        laws, error = self.chain.periodic_with_error
+        return laws[(self.phase - age) % len(laws)], error
+
+    def step_to(self, age: int) -> Step:
+        """The step that leads to a tick of that phase."""
+        phase = (self.phase - age) % self.chain.period
+        if phase not in self._steps:
+            step = self.chain.at_phase(phase).own_step
+            if self.chain.direction == "backward":
+                laws = self.chain.periodic_with_error[0]
+                step = ReversedStep(step, laws[phase], laws[phase - 1])
+            self._steps[phase] = step
+        return self._steps[phase]
+
+
+class PathView(EnvironmentView):
+    """A chain whose environments are given, the present first: `path[a]` is the environment of the tick of age a.
+
+    The law of the oldest snapshot (of the present one, for backward members) is evenly spread, which assumes
+    nothing if any law may hold, or of backward members if the adversary knows the present.
+    """
+
+    def __init__(self, chain: EnvironmentChain, path: Sequence[int]) -> None:
+        super().__init__(chain)
+        self.refuse_large()  # before a law is made
+        self._path = tuple(path)
+        given = np.full(self.size, 1.0 / self.size)
+        steps = [chain.environments[e].own_step for e in path]
+        if chain.direction == "forward":
+            self._start, self._steps = given, steps
+            return
+        laws = [given]
+        for step in steps:
+            pushed = step.push(laws[-1][:, None])[:, 0]
+            laws.append(pushed / pushed.sum())
+        self._start = laws[-1]
+        self._steps = [ReversedStep(step, laws[age], laws[age + 1]) for age, step in enumerate(steps)]
+
+    def law_at(self, age: int) -> tuple[Floats, float]:
+        """The law at the beginning of the path; `age` is its length."""
+        return self._start, (len(self._path) + 1) * (self.step_depth + 2) * float(np.finfo(np.float64).eps) + 1e-13
+
+    def step_to(self, age: int) -> Step:
+        """The step that leads to the tick of that age."""
+        return self._steps[age]
+
+
+class JointView(EnvironmentView):
+    """A chain with a hidden environment: laws are of (environment, snapshot), environment first."""
+
+    def __init__(self, chain: EnvironmentChain) -> None:
+        super().__init__(chain)
+        self.copies = len(chain.environments)
+
+    @property
+    def step_depth(self) -> int:
+        """The depth of the joint step."""
+        return self.chain.joint_step.depth
+
+    def refuse_large(self) -> None:
+        """TooLargeError if the joint law has too many entries to be made."""
+        self.chain.refuse_large_joint()
+
+    def law_at(self, age: int) -> tuple[Floats, float]:
+        """The long-run law, whatever the age."""
+        return self.chain.joint_law_with_error
+
+    def step_to(self, age: int) -> Step:
+        """The joint step."""
+        return self.chain.joint_step
+
+
+def long_run_views(model: Model) -> list[View]:
+    """Views whose average is the long run: the model, each phase of its clock, or its joint law if hidden."""
+    if not isinstance(model, EnvironmentChain):
+        return [model]
+    if model.kind == "given":
+        raise InputError(
+            "an environment that is given has no law, so there is no long run: ask the chain with its clock or hidden "
+            "environment"
+        )
+    return [JointView(model)] if model.kind == "hidden" else [ClockView(model, h) for h in range(model.period)]

@@ -1,4 +1,4 @@
-"""Whether the data accept a model: the verdict that travels with every number computed under it.
+"""What a fit leaves with a model: its record, and the verdict that travels with every number computed under it.
 
 A model that a fit made carries its `Evidence`: what its public past showed, and how often each state followed each
 other one after 1, 2, ... ticks. A plan compares these counts with what it certifies at its own ages. A model written by
@@ -8,8 +8,9 @@ hand carries none, and counts as declared by the user.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, Literal, get_args
 
@@ -173,6 +174,93 @@ class Evidence:
             return cls(content["status"], content["reason"], **given)
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"chain: its evidence is garbled ({error}); write it with to_json") from None
+
+
+@dataclass(frozen=True)
+class FitRecord:
+    """How a chain was fitted: the settings, the result, and warnings.
+
+    `observations` counts the transitions that were used, over all sequences; `log_likelihood` is theirs under the
+    chain (None if only noised counts were seen). `neighbours` is the largest number of other sequences that one may
+    follow, `screened` whether they were chosen from the data. `parameters` counts the free numbers of the model.
+    `confidence` is that of the limits of a family at once (`ensemble_method` "limits", no further chains). `shrinkage`
+    says how many transitions of the common chain each environment got; `gains` are (chain, nats per tick that it gained
+    over independent chains on readings that were set aside, standard error) for every chain that was compared.
+    `readings_check` says what the readings behind the states showed (`check_readings`; None if they were not public or
+    not given). `step` is the time from one tick to the next in seconds, if the readings had timestamps: a publisher
+    whose ticks are of another length is refused. A record of a private fit holds nothing else but what the noised
+    counts gave.
+    """
+
+    method: str
+    observations: int
+    log_likelihood: float | None = None
+    iterations: int = 0
+    converged: bool = True
+    neighbours: int = 0
+    screened: bool = False
+    parameters: int = 0
+    epsilon: float | None = None
+    public: bool = False
+    ensemble: int = 0
+    ensemble_method: str | None = None
+    warnings: tuple[str, ...] = ()
+    confidence: float | None = None
+    shrinkage: float = 0.0
+    gains: tuple[tuple[str, float, float], ...] = ()
+    readings_check: str | None = None
+    step: int | None = None
+
+    def __repr__(self) -> str:
+        return f"FitRecord({self.method}, {self.observations:,} transitions, {len(self.warnings)} warnings)"
+
+    @property
+    def unpaid(self) -> bool:
+        """Whether private readings were used without noise, so that the chain limits nothing it reveals of them."""
+        return not self.public and self.epsilon is None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data, for JSON."""
+        content = asdict(self)
+        content["warnings"], content["gains"] = list(self.warnings), [list(each) for each in self.gains]
+        return content
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> FitRecord:
+        """Rebuild from `to_dict`; unknown keys are refused."""
+        values = {key: value for key, value in content.items() if key not in _RETIRED}
+        unknown = sorted(set(values) - {each.name for each in fields(cls)})
+        if unknown or not {"method", "observations"} <= set(values):
+            reason = f"unknown {unknown[0]!r}" if unknown else "no method or observations"
+            raise InputError(f"chain: the record of its fit is garbled ({reason}); write it with to_json")
+        values["gains"] = tuple((str(name), _finite(gain), _finite(se)) for name, gain, se in values.get("gains", ()))
+        values["warnings"] = tuple(str(text) for text in values.get("warnings", ()))
+        return cls(**values)
+
+
+#: Fields of csdp 0.2 that are ignored: nothing that is certified depends on them.
+_RETIRED = frozenset(
+    {
+        "direction",
+        "environment",
+        "environments",
+        "finer_states",
+        "held_out",
+        "kernel",
+        "path",
+        "restarts",
+        "seed",
+        "smoothing",
+        "states",
+    }
+)
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number):
+        raise InputError("chain: the record of its fit holds a number that is not finite")
+    return number
 
 
 def count_lags(states: npt.NDArray[Any], m: int) -> tuple[tuple[int, ...], Counts]:

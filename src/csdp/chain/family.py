@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, TypeGuard
+from typing import Any, ClassVar, Final, NoReturn, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
 from csdp import check
 from csdp.chain.coupled import CoupledChain, is_backward
-from csdp.chain.evidence import Evidence
-from csdp.chain.model import Direction, Model
+from csdp.chain.evidence import Evidence, FitRecord
+from csdp.chain.model import Direction, Model, reading_json
 from csdp.chain.stationary import connected_parts
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import Floats, Indices, freeze
-
-if TYPE_CHECKING:
-    from csdp.chain.record import FitRecord
 
 #: What the members of a family have in common, written once.
 _SHARED: Final = ("values", "names")
@@ -336,19 +333,15 @@ class InfluenceFamily(Model):
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> InfluenceFamily:
         """Rebuild a family from `to_dict`."""
-        try:
+        with reading_json():
             return cls.of_point(CoupledChain.from_dict(content["point"]), content)
-        except KeyError as error:
-            raise InputError(f"family: the JSON lacks {error}; write it with to_json") from None
 
     @classmethod
     def of_point(cls, point: CoupledChain, content: Mapping[str, Any]) -> InfluenceFamily:
         """Rebuild a family from its point and `beside_point`."""
-        try:
+        with reading_json():
             confidence = content.get("confidence")
             return cls(point, content["pairs"], content["gains"], content["bases"], confidence=confidence)
-        except KeyError as error:
-            raise InputError(f"family: the JSON lacks {error}; write it with to_json") from None
 
     def __repr__(self) -> str:
         return (

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from csdp import check
-from csdp.chain.model import Model, States, check_rows, refuse_initial
+from csdp.chain.model import Model, States, check_rows, reading_json, refuse_initial
 from csdp.chain.stationary import margins
 from csdp.chain.steps import KERNEL_STATES, KernelStep, Step
 from csdp.errors import InputError, TooLargeError
@@ -110,7 +110,7 @@ class JointChain(Model):
     def from_dict(cls, content: Mapping[str, Any]) -> JointChain:
         """Rebuild a chain from `to_dict`."""
         refuse_initial(content)
-        try:
+        with reading_json():
             return cls(
                 content["kernel"],
                 states=int(content["states"]),
@@ -118,10 +118,6 @@ class JointChain(Model):
                 values=content.get("values"),
                 names=content.get("names"),
             )._restore_fit(content)
-        except InputError:
-            raise
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"chain: the JSON lacks or garbles {error}; write it with JointChain.to_json") from None
 
     def __repr__(self) -> str:
         return f"JointChain({self.sequences} sequences, {self.states} states, digest {self.digest[:8]})"

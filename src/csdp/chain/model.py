@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self
@@ -15,15 +16,14 @@ import numpy.typing as npt
 
 from csdp import check
 from csdp.chain import stationary
-from csdp.chain.evidence import DECLARED, Evidence, Verdict
+from csdp.chain.evidence import DECLARED, Evidence, FitRecord, Verdict
 from csdp.chain.steps import KERNEL_STATES, MAX_STATES, ReversedStep, Step, joint_states
 from csdp.errors import InputError, TooLargeError
-from csdp.numbers import Floats, common_unit, freeze, on_lattice, parse_json
+from csdp.numbers import Floats, common_unit, freeze, on_lattice
 
 if TYPE_CHECKING:
     from csdp.chain.coupled import CoupledChain
     from csdp.chain.family import Family, InfluenceFamily
-    from csdp.chain.record import FitRecord
 
 Direction = Literal["forward", "backward"]
 States = npt.NDArray[np.int8] | npt.NDArray[np.int16]
@@ -264,7 +264,6 @@ class Model(ABC):
     def _restore_fit(self, content: Mapping[str, Any]) -> Self:
         """The same law with what `_fit_content` wrote."""
         from csdp.chain.family import family_of_point
-        from csdp.chain.record import FitRecord
 
         if not {"fit_cost", "fitted", "evidence", "family"} & set(content):
             return self
@@ -341,7 +340,7 @@ class Model(ABC):
         )
         return freeze(law), error
 
-    # ---- seen from one tick: see csdp.chain.views ----------------------------------------------------------------
+    # ---- seen from one tick, like an EnvironmentView ----------------------------------------------------------------
 
     copies: ClassVar[int] = 1
     is_stationary: ClassVar[bool] = True  #: whether the law stays the same
@@ -415,16 +414,12 @@ class Model(ABC):
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Rebuild a model from `to_json`; the schema is checked."""
-        content = parse_json("chain", text)
-        if not isinstance(content, dict) or content.get("schema", cls.schema) not in cls.schemas():
-            schema = content.get("schema") if isinstance(content, dict) else type(content).__name__
-            raise InputError(f"chain: schema {schema!r} given; this version reads {cls.schema!r}")
-        return cls.from_dict(content)
+        from csdp.chain.files import read_model
 
-    @classmethod
-    def schemas(cls) -> tuple[str, ...]:
-        """The schemas that `from_dict` reads."""
-        return (cls.schema,)
+        model = read_model(text)
+        if not isinstance(model, cls):
+            raise InputError(f"chain: a {type(model).__name__} given; a {cls.__name__} expected")
+        return model
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and isinstance(other, Model) and other.digest == self.digest
@@ -442,6 +437,19 @@ class Model(ABC):
         self._set(**{name: freeze(v) if isinstance(v, np.ndarray) else v for name, v in state.items()})
 
 
+@contextmanager
+def reading_json() -> Iterator[None]:
+    """Turn whatever goes wrong with plain data, as JSON gives it, into an InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InputError(
+            f"chain: the JSON lacks or garbles {error}; write it with to_json or `csdp chain new`"
+        ) from None
+
+
 def check_rows(what: str, rows: Floats) -> Floats:
     """Check that the last axis holds probability rows, and scale away rounding in the input."""
     if (rows < 0).any():
@@ -455,8 +463,6 @@ def check_rows(what: str, rows: Floats) -> Floats:
         square = rows.ndim >= 2 and rows.shape[-1] == rows.shape[-2]
         if square and np.abs(rows.sum(axis=-2) - 1.0).max() <= ROW_TOLERANCE:
             hint += "; here the columns do: the matrix seems to be transposed, pass its transpose"
-        if not at:  # one law, not rows of a matrix
-            raise InputError(f"{what}: it sums to {float(sums):.6g}; a law must sum to 1")
         where = f"row {at[-1]}" if len(at) < 2 else f"row {at[-1]} of matrix {at[:-1]}"
         raise InputError(f"{what}: {where} sums to {float(sums[at]):.6g}; {hint}")
     # Scaling only if needed keeps a JSON round trip bit for bit the same.

@@ -61,8 +61,7 @@ def fit(
     environment: Annotated[
         EnvironmentName | None,
         typer.Option(
-            help="Let the chain depend on an environment: a public clock, a hidden one, or whichever explains "
-            "held-out readings better (auto).",
+            help="Let the chain depend on an environment: a public clock, or a hidden one.",
             show_default="none",
         ),
     ] = None,

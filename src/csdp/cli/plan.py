@@ -173,9 +173,7 @@ def _test_on_past(plan: Plan, past: Panel | None) -> Plan:
     """
     if past is None:
         return plan
-    from csdp.fitting.checks import check_model
-    from csdp.fitting.emissions import check_readings
-    from csdp.fitting.prediction import known_environments
+    from csdp.fitting.checks import check_model, check_readings, known_environments
     from csdp.readings import judge_evidence
 
     model = plan.chain

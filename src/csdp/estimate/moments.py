@@ -16,7 +16,7 @@ import numpy as np
 
 from csdp.aging import AgedLaw, index_parts
 from csdp.chain import CoupledChain, Model
-from csdp.chain.views import long_run_views
+from csdp.chain.environment import long_run_views
 from csdp.errors import CsdpError
 from csdp.numbers import Floats
 from csdp.query import QueryTable, on_values, tabulate

@@ -20,35 +20,36 @@ def _ones(word: Any) -> Any:
 
 
 @_jit
+def _ones_of_both(left: Any, right: Any) -> Any:
+    """Number of ticks at which both of two planes have a bit."""
+    total = np.uint64(0)
+    for w in range(left.size):
+        total += _ones(left[w] & right[w])
+    return total
+
+
+@_jit
 def pair_counts(present: Any, following: Any, targets: Any, sources: Any, out: Any) -> None:
     """out[e, a, b] = ticks at which source e is in a and target e next in b; planes (sequence, state, words)."""
-    states, words = present.shape[1], present.shape[2]
+    states = present.shape[1]
     for e in range(targets.size):
         for a in range(states):
             left = present[sources[e], a]
             for b in range(states):
-                right = following[targets[e], b]
-                total = np.uint64(0)
-                for w in range(words):
-                    total += _ones(left[w] & right[w])
-                out[e, a, b] = total
+                out[e, a, b] = _ones_of_both(left, following[targets[e], b])
 
 
 @_jit
 def information(present: Any, following: Any, targets: Any, logs: Any, out: Any) -> None:
     """out[i, k] = lag-1 mutual information of source k and target i in nats; logs[n] = n ln n."""
-    sequences, states, words = present.shape
+    sequences, states = present.shape[:2]
     counts = np.empty((states, states), np.int64)
     for i in range(targets.size):
         for k in range(sequences):
             for a in range(states):
                 left = present[k, a]
                 for b in range(states):
-                    right = following[targets[i], b]
-                    total = np.uint64(0)
-                    for w in range(words):
-                        total += _ones(left[w] & right[w])
-                    counts[a, b] = total
+                    counts[a, b] = _ones_of_both(left, following[targets[i], b])
             whole, value = 0, 0.0
             for a in range(states):
                 row, column = 0, 0
@@ -74,8 +75,7 @@ def _expect(rows: Any, following: Any, weights: Any, pseudo: float, share: Any, 
             for b in range(m):
                 mix[k, a, b] = share[k] * moves[k, a, b]
                 expected[k, a, b] = pseudo
-                if pseudo > 0.0:
-                    objective += pseudo * np.log(mix[k, a, b])
+                objective += pseudo * np.log(mix[k, a, b])
     for t in range(n):
         b = following[t]
         total = 0.0

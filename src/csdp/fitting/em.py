@@ -18,10 +18,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.chain import CoupledChain, JointChain
+from csdp.chain import CoupledChain, FitRecord, JointChain
 from csdp.errors import InputError, TooLargeError
-from csdp.fitting.graph import Graph, choose_graph, count_parameters
-from csdp.fitting.sample import Chain, Progress, Sample, ignore_progress, normalise_rows, snapshot_numbers
+from csdp.fitting.sample import (
+    Chain,
+    Graph,
+    Progress,
+    Sample,
+    choose_graph,
+    count_parameters,
+    ignore_progress,
+    normalise_rows,
+    snapshot_numbers,
+)
 from csdp.numbers import Floats, Indices
 
 #: Pseudo-counts in each cell of a transition matrix, shared by those a target may follow.
@@ -68,15 +77,6 @@ class EMFit:
         """Transitions (edges, m, m)."""
         return np.concatenate([target.moves for target in self.targets])
 
-    @property
-    def path(self) -> tuple[float, ...]:
-        """Objective after each iteration, summed over targets; one that has stopped keeps its last value."""
-        longest = max(target.path.size for target in self.targets)
-        total = np.zeros(longest)
-        for target in self.targets:
-            total += np.concatenate([target.path, np.full(longest - target.path.size, target.path[-1])])
-        return tuple(total.tolist())
-
 
 def complete_transitions(
     readings: Sample, sources: Indices, target: int, often: Floats | None = None
@@ -117,7 +117,6 @@ def fit_target(
     target: int,
     *,
     effort: Effort,
-    smoothing: float = SMOOTHING,
     often: Floats | None = None,
     start: TargetFit | None = None,
 ) -> TargetFit:
@@ -132,30 +131,28 @@ def fit_target(
             f"{readings.labels[target]!r} has no transition at which it and those it may follow were all read; "
             "fill the gaps, or lower neighbours"
         )
-    pseudo = smoothing / d
+    pseudo = SMOOTHING / d
     if start is not None:
         point = _pack(start.share, start.moves)
     else:
         own = int(np.flatnonzero(sources == target)[0]) if target in sources else 0
-        point = _first_point(count_transitions(rows, following, weights, m), own, smoothing)
+        point = _first_point(count_transitions(rows, following, weights, m), own)
     expected = np.empty((d, m, m))
     path, converged = compiled.expectation_maximisation(
         rows, following, weights, pseudo, point, expected, effort.iterations, effort.tolerance * whole
     )
     share = point[:d]
     moves = point[d:].reshape(d, m, m)
-    likelihood = float(path[-1])
-    if pseudo:
-        likelihood -= pseudo * float(np.log(share[:, None, None] * moves).sum())
+    likelihood = float(path[-1]) - pseudo * float(np.log(share[:, None, None] * moves).sum())
     return TargetFit(share, moves, expected, path.copy(), bool(converged), round(whole), likelihood)
 
 
-def _first_point(counts: Floats, own: int, smoothing: float) -> Floats:
+def _first_point(counts: Floats, own: int) -> Floats:
     """The point to climb from: half its own, and counted transitions. The objective is concave, so any will do."""
     d = counts.shape[0]
     share = np.full(d, 1.0 if d == 1 else 0.5 / (d - 1))
     share[own] = 1.0 if d == 1 else 0.5
-    return _pack(share, normalise_rows(counts, max(smoothing / d, 0.01)))
+    return _pack(share, normalise_rows(counts, max(SMOOTHING / d, 0.01)))
 
 
 def _pack(share: Floats, moves: Floats) -> Floats:
@@ -206,7 +203,7 @@ Draw = Callable[[np.random.Generator], Chain]
 
 @dataclass(frozen=True, eq=False)
 class PointEstimate:
-    """A fitted chain, how to draw others like it, and what the record says of its fit.
+    """A fitted chain, how to draw others like it, and the record of its fit as far as the estimator knows it.
 
     `draw` repeats the fit on blocks of transitions drawn with replacement ("bootstrap"), or on simulated readings
     ("parametric": hidden environments, and private fits, whose simulated counts are noised again).
@@ -214,18 +211,8 @@ class PointEstimate:
 
     chain: Chain
     draw: Draw
-    method: str
-    observations: int
-    parameters: int
-    neighbours: int
-    log_likelihood: float | None = None
-    path: tuple[float, ...] = ()
-    iterations: int = 0
-    converged: bool = True
-    screened: bool = False
+    record: FitRecord
     cost: dict[str, Any] | None = None
-    noise_share: float = 0.0  # deviation of the noise against the average count
-    parametric: bool = False
 
 
 def make_chain(readings: Sample, graph: Graph, shares: Floats, moves: Floats) -> CoupledChain:
@@ -258,19 +245,18 @@ def fit_em(readings: Sample, neighbours: Any, *, effort: Effort, progress: Progr
         again = fit_all(readings, graph, effort=quick, progress=ignore_progress, often=often, start=fitted.targets)
         return make_chain(readings, graph, again.shares, again.moves)
 
-    return PointEstimate(
-        make_chain(readings, graph, fitted.shares, fitted.moves),
-        draw,
+    record = FitRecord(
         "em",
         observations=sum(target.observations for target in fitted.targets),
         parameters=count_parameters(graph, readings.m),
         neighbours=graph.degree,
         log_likelihood=sum(target.log_likelihood for target in fitted.targets),
-        path=fitted.path,
         iterations=max(target.path.size for target in fitted.targets) - 1,
         converged=all(target.converged for target in fitted.targets),
         screened=chosen,
+        ensemble_method="bootstrap",
     )
+    return PointEstimate(make_chain(readings, graph, fitted.shares, fitted.moves), draw, record)
 
 
 def fit_joint(readings: Sample, *, effort: Effort, progress: Progress) -> PointEstimate:
@@ -285,15 +271,15 @@ def fit_joint(readings: Sample, *, effort: Effort, progress: Progress) -> PointE
         often = draw_blocks(readings.transitions, random)
         return joint_chain(readings, smoothed_kernel(joint_counts(readings, often), prior))
 
-    return PointEstimate(
-        chain,
-        draw,
+    record = FitRecord(
         "joint",
         observations=int(counts.sum()),
         parameters=size * (size - 1),
         neighbours=readings.sequences - 1,
         log_likelihood=float((counts[seen] * np.log(chain.kernel()[seen])).sum()),
+        ensemble_method="bootstrap",
     )
+    return PointEstimate(chain, draw, record)
 
 
 def joint_chain(readings: Sample, kernel: Floats) -> JointChain:

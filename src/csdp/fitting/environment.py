@@ -13,13 +13,17 @@ the prior, never falls.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from csdp.chain import CoupledChain, EnvironmentChain
+from csdp import check
+from csdp.chain import CoupledChain, EnvironmentChain, FitRecord
 from csdp.chain.model import Direction
 from csdp.chain.stationary import reverse_kernel
 from csdp.errors import InputError
@@ -32,16 +36,16 @@ from csdp.fitting.em import (
     make_chain,
     simulate_sample,
 )
-from csdp.fitting.graph import Graph, choose_graph, count_parameters
-from csdp.fitting.prediction import (
-    count_complete,
-    filter_scores,
-    held_out_gain,
-    in_blocks,
-    order_labels,
-    step_scores,
+from csdp.fitting.sample import (
+    Chain,
+    Graph,
+    Progress,
+    Sample,
+    choose_graph,
+    count_parameters,
+    join_graphs,
+    normalise_rows,
 )
-from csdp.fitting.sample import Chain, Progress, Sample, normalise_rows
 from csdp.numbers import Floats, Indices
 from csdp.panel import Panel
 
@@ -66,6 +70,8 @@ STARTS, TRIAL = 6, 15
 #: Gain per transition that stops a fit by a clock, whose likelihood is concave; that of a hidden environment has
 #: plateaus, on which a step gains little for a long time.
 KNOWN_TOLERANCE = 1e-6
+#: Transitions of several sequences below which one thread is quicker.
+_THREADED = 100_000
 #: Iterations of a fit to simulated readings, which begins at the truth, and its gain per transition that stops.
 _AGAIN, _AGAIN_TOLERANCE = 60, 1e-6
 
@@ -82,16 +88,7 @@ class Clock:
     cycle: tuple[int, ...]
 
 
-def read_clock(environment: str | None, cycle: int | Sequence[int] | None, data: Any, ticks: int) -> Clock | None:
-    """The clock that is asked for; None if there is none."""
-    if cycle is not None and environment == "hidden":
-        raise InputError("environments: phases of a clock given for a hidden environment; give their number")
-    if environment == "clock" or (environment == "auto" and (cycle is not None or _has_clock(data))):
-        return _read_clock(cycle, data, ticks)
-    return None
-
-
-def _read_clock(cycle: int | Sequence[int] | None, data: Any, ticks: int) -> Clock:
+def read_clock(cycle: int | Sequence[int] | None, data: Any, ticks: int) -> Clock:
     """Environments by the clock: `cycle` phases, or the environment of each phase, or a panel's times of day."""
     numbers = np.asarray(data.ticks if isinstance(data, Panel) else np.arange(ticks), dtype=np.int64)
     phases = _day_classes(data, numbers) if cycle is None else _read_cycle(cycle)
@@ -106,23 +103,16 @@ def _read_clock(cycle: int | Sequence[int] | None, data: Any, ticks: int) -> Clo
 
 
 def _read_cycle(cycle: int | Sequence[int]) -> tuple[int, ...]:
-    wrong = InputError(
-        f"environments: {cycle!r} given; the number of phases of the clock, at least 2, or the environment of each "
-        "phase as whole numbers"
-    )
-    if isinstance(cycle, bool | str | float):
-        raise wrong
-    if isinstance(cycle, int | np.integer):
-        if cycle < 2:
-            raise wrong
-        return tuple(range(int(cycle)))
+    hint = "The number of phases of the clock, or the environment of each phase"
     phases = np.asarray(cycle)
+    if phases.ndim == 0:
+        return tuple(range(check.whole("environments", cycle, least=2, hint=hint)))
     if phases.ndim != 1 or phases.size < 2 or not np.issubdtype(phases.dtype, np.integer) or phases.min() < 0:
-        raise wrong
+        raise InputError(f"environments: {cycle!r} given; whole numbers are allowed. {hint}")
     return tuple(phases.tolist())
 
 
-def _has_clock(data: Any) -> bool:
+def has_clock(data: Any) -> bool:
     """Whether data carries timestamps at several times of day."""
     if not isinstance(data, Panel) or data.times.dtype.kind != "M":
         return False
@@ -137,7 +127,7 @@ def _times_of_day(panel: Panel) -> Indices:
 
 def _day_classes(data: Any, numbers: Any) -> tuple[int, ...]:
     """The cycle of a panel's day: its times of day in order, in at most `DAY_CLASSES` classes of equal length."""
-    if not _has_clock(data):
+    if not has_clock(data):
         raise InputError(
             "environments: none given, and the data has no timestamps at several times of day; give environments=, the "
             "number of ticks after which the clock repeats"
@@ -158,24 +148,12 @@ def _day_classes(data: Any, numbers: Any) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class EnvironmentSettings:
-    """What all fits that are compared have in common."""
-
-    environment: str  # "clock", "hidden" or "auto"
-    clock: Clock | None
-    count: int | None
-    neighbours: Any
-    effort: Effort
-    report: Progress
-
-
-@dataclass(frozen=True)
 class ChainCandidate:
-    """One kind of chain that might be fitted: by the clock, with `count` hidden environments, or with neither."""
+    """One kind of chain that might be fitted: by a clock, with `count` hidden environments, or with neither."""
 
     name: str
     neighbours: Any
-    by_clock: bool = False
+    clock: Clock | None = None
     count: int = 0
     shrinkage: float = HIDDEN_SHRINKAGE
 
@@ -185,68 +163,40 @@ class Gain:
     """Nats per tick that a candidate gains over independent chains on readings that were set aside."""
 
     candidate: ChainCandidate
-    direction: Direction
     gain: float
     error: float
 
-    @property
-    def label(self) -> str:
-        """The name of the candidate and its direction."""
-        return f"{self.candidate.name}, {self.direction}"
 
-
-@dataclass(frozen=True)
-class Comparison:
-    """What the record of a fit says of the chains that were compared, and of the environments that were chosen."""
-
-    gains: tuple[tuple[str, float, float], ...] = ()
-    environment: Literal["clock", "hidden"] | None = None
-    environments: int = 0
-    shrinkage: float = 0.0
-
-
-def fit_best(readings: Sample, settings: EnvironmentSettings, direction: Direction) -> tuple[PointEstimate, Comparison]:
-    """Compare what the settings leave open on readings set aside, then fit the best on all of them.
+def fit_environments(
+    readings: Sample,
+    direction: Direction,
+    *,
+    clock: Clock | None,
+    count: int | None,
+    neighbours: Any,
+    effort: Effort,
+    progress: Progress,
+) -> PointEstimate:
+    """By the clock, with the best shrinkage; else hidden, `count` of them or the best number, on readings set aside.
 
     The gain of the best is the largest of those tried: with few candidates and many ticks that flatters it little.
     """
-    gains = compare_chains(readings, settings, direction)
+    members = 0 if neighbours is None else neighbours
+    compared = Comparison(readings, direction, effort, progress)
+    if clock is not None:
+        gains = [compared.best_shrinkage(ChainCandidate("clock", members, clock))]
+    else:
+        gains = compared.growing_counts(ChainCandidate("hidden", members), COUNTS if count is None else (count,))
     chosen = max(gains, key=lambda each: each.gain).candidate
-    estimate = fit_candidate(chosen, readings.in_direction(direction), settings)
-    tried = tuple((each.label, each.gain, each.error) for each in gains)
-    if chosen.count:
-        return estimate, Comparison(tried, "hidden", chosen.count, chosen.shrinkage)
-    if chosen.by_clock and settings.clock is not None:
-        return estimate, Comparison(tried, "clock", settings.clock.count, chosen.shrinkage)
-    return estimate, Comparison(tried)
+    estimate = fit_candidate(chosen, readings.in_direction(direction), effort=effort, progress=progress)
+    tried = tuple((f"{each.candidate.name}, {direction}", each.gain, each.error) for each in gains)
+    return replace(estimate, record=replace(estimate.record, gains=tried))
 
 
-def compare_chains(readings: Sample, settings: EnvironmentSettings, direction: Direction) -> list[Gain]:
-    """Gains of all candidates in one direction; shrinkage chosen for each, numbers of environments one by one."""
-    split = _Split(readings, settings, direction)
-    members = 0 if settings.neighbours is None else settings.neighbours
-    gains = []
-    if settings.environment == "auto":
-        gains += [
-            split.gain(ChainCandidate("independent", 0)),
-            split.gain(ChainCandidate("coupled", settings.neighbours)),
-        ]
-    if settings.clock is not None:
-        gains.append(split.best_shrinkage(ChainCandidate("clock", members, by_clock=True)))
-    if settings.environment == "clock":
-        return gains
-    tried = split.growing_counts(ChainCandidate("hidden", members))
-    gains += tried
-    if settings.environment == "auto" and settings.neighbours is None:
-        best = max(tried, key=lambda each: each.gain).candidate
-        gains.append(split.gain(replace(best, name=f"{best.name}, coupled", neighbours=None)))
-    return gains
+class Comparison:
+    """Candidates fitted before a cut and scored after it, in one direction, against independent chains."""
 
-
-class _Split:
-    """Readings before and after a cut, in one direction, with independent chains fitted before it."""
-
-    def __init__(self, readings: Sample, settings: EnvironmentSettings, direction: Direction) -> None:
+    def __init__(self, readings: Sample, direction: Direction, effort: Effort, progress: Progress) -> None:
         ticks = readings.states.shape[0]
         cut = round(ticks * (1 - HELD_OUT))
         if min(cut, ticks - cut) < FEWEST:
@@ -254,47 +204,47 @@ class _Split:
                 f"environment: {ticks} ticks are too few to set {HELD_OUT:.0%} aside; at least {FEWEST} on either side "
                 "are needed to compare chains. Fit on more ticks, or without environment="
             )
-        self.past = readings.between(0, cut).in_direction(direction)
-        self.future = readings.between(cut - 1, ticks)
-        clock = settings.clock
-        self.settings = (
-            settings if clock is None else replace(settings, clock=replace(clock, labels=clock.labels[:cut]))
-        )
-        self.labels = None if clock is None else clock.labels[cut - 1 :]
-        self.independent = fit_candidate(ChainCandidate("independent", 0), self.past, self.settings).chain
+        self._cut, self._past = cut, readings.between(0, cut).in_direction(direction)
+        self._future = readings.between(cut - 1, ticks)
+        self._effort, self._progress = effort, progress
+        self._independent: Any = self._fit(ChainCandidate("independent", 0))
+
+    def _fit(self, candidate: ChainCandidate) -> Any:
+        return fit_candidate(candidate, self._past, effort=self._effort, progress=self._progress).chain
 
     def gain(self, candidate: ChainCandidate) -> Gain:
         """The gain of a candidate after a fit on the readings before the cut."""
-        chain: Any = fit_candidate(candidate, self.past, self.settings).chain
-        assert isinstance(self.independent, CoupledChain)
-        labels = self.labels if candidate.by_clock else None
-        return Gain(candidate, self.past.direction, *held_out_gain(chain, self.independent, self.future, labels))
+        clock, labels = candidate.clock, None
+        if clock is not None:
+            labels = clock.labels[self._cut - 1 :]
+            clock = replace(clock, labels=clock.labels[: self._cut])
+        chain = self._fit(replace(candidate, clock=clock))
+        return Gain(candidate, *held_out_gain(chain, self._independent, self._future, labels))
 
     def best_shrinkage(self, candidate: ChainCandidate) -> Gain:
         """The gain with the best shrinkage of those tried."""
         return max((self.gain(replace(candidate, shrinkage=each)) for each in SHRINKAGES), key=lambda each: each.gain)
 
-    def growing_counts(self, candidate: ChainCandidate) -> list[Gain]:
+    def growing_counts(self, candidate: ChainCandidate, counts: Sequence[int]) -> list[Gain]:
         """Gains with more and more hidden environments, until one more gains nothing."""
         gains: list[Gain] = []
-        for count in COUNTS if self.settings.count is None else (self.settings.count,):
+        for count in counts:
             gains.append(self.gain(replace(candidate, name=f"{candidate.name} {count}", count=count)))
             if len(gains) > 1 and gains[-1].gain <= gains[-2].gain:
                 break
         return gains
 
 
-def fit_candidate(candidate: ChainCandidate, readings: Sample, settings: EnvironmentSettings) -> PointEstimate:
+def fit_candidate(candidate: ChainCandidate, readings: Sample, *, effort: Effort, progress: Progress) -> PointEstimate:
     """Fit one candidate on readings, in their direction."""
-    clock = settings.clock if candidate.by_clock else None
+    clock = candidate.clock
     if clock is None and not candidate.count:
-        return fit_em(readings, candidate.neighbours, effort=settings.effort, progress=settings.report)
-    graph, screened = choose_graph(readings, candidate.neighbours, settings.report)
-    whole = fit_all(readings, graph, effort=settings.effort, progress=settings.report)
+        return fit_em(readings, candidate.neighbours, effort=effort, progress=progress)
+    graph, screened = choose_graph(readings, candidate.neighbours, progress)
+    whole = fit_all(readings, graph, effort=effort, progress=progress)
     # Expected transitions (edges, m, m) of the chain that knows no environment, its smoothing included.
     common = np.concatenate([target.expected for target in whole.targets])
     prior = _shrink(common[..., None], candidate.shrinkage, graph.indptr)
-    effort = settings.effort
 
     def make(fitted: EnvironmentFit) -> EnvironmentChain:
         members = [
@@ -310,7 +260,7 @@ def fit_candidate(candidate: ChainCandidate, readings: Sample, settings: Environ
             common=common,
             prior=prior,
             effort=effort,
-            progress=settings.report,
+            progress=progress,
         )
         point = make(fitted)
 
@@ -338,20 +288,19 @@ def fit_candidate(candidate: ChainCandidate, readings: Sample, settings: Environ
             return make(fit_labels(draw_blocks(readings.transitions, random)))
 
     regimes = candidate.count
-    return PointEstimate(
-        point,
-        draw,
+    record = FitRecord(
         "em",
         observations=count_complete(readings, graph),
         parameters=fitted.environments * count_parameters(graph, readings.m) + regimes * max(regimes - 1, 0),
         neighbours=graph.degree,
         log_likelihood=fitted.log_likelihood,
-        path=fitted.path,
         iterations=len(fitted.path),
         converged=fitted.converged,
         screened=screened,
-        parametric=clock is None,
+        shrinkage=candidate.shrinkage,
+        ensemble_method="parametric" if clock is None else "bootstrap",
     )
+    return PointEstimate(point, draw, record)
 
 
 def _shrink(counts: Floats, weight: float, indptr: Indices) -> Floats:
@@ -371,6 +320,118 @@ def _make_environments(
     if direction == "forward":
         return chain
     return EnvironmentChain(members, switching=reverse_kernel(switching, chain.environment_law))
+
+
+# ---- scores of steps -------------------------------------------------------------------------------------------------
+
+
+def in_blocks(work: Callable[[int, int], None], sequences: int, transitions: int) -> None:
+    """Do the work for ranges of sequences, on all cores if there is enough of it."""
+    cores = min(os.cpu_count() or 1, sequences) if transitions > _THREADED else 1
+    edges = np.linspace(0, sequences, cores + 1).astype(int).tolist()
+    if cores == 1:
+        work(0, sequences)
+        return
+    with ThreadPoolExecutor(max_workers=cores) as pool:
+        list(pool.map(work, edges[:-1], edges[1:]))
+
+
+def step_scores(readings: Sample, graph: Graph, mix: Floats) -> Floats:
+    """Log-probability (steps, E) of every step under every environment; missing readings count nothing."""
+    from csdp.fitting import compiled
+
+    parts: list[Floats] = []
+
+    def work(first: int, last: int) -> None:
+        part = np.zeros((readings.transitions, mix.shape[3]))
+        compiled.score_steps(readings.states, graph.indptr, graph.sources, mix, first, last, part)
+        parts.append(part)
+
+    in_blocks(work, readings.sequences, readings.transitions * graph.sources.size)
+    return np.asarray(np.sum(parts, axis=0))
+
+
+def filter_scores(scores: Floats, start: Floats, switching: Floats) -> tuple[Floats, Floats]:
+    """`Pr(e_t | steps up to t)` (steps, E), and the log-probability of each step given those before."""
+    from csdp.fitting import compiled
+
+    forward, gains = np.empty(scores.shape), np.empty(scores.shape[0])
+    compiled.filter_steps(scores, start, switching, forward, gains)
+    return forward, gains
+
+
+def members_of(chain: CoupledChain | EnvironmentChain) -> tuple[CoupledChain, ...]:
+    """The coupled chains that a chain is made of."""
+    return chain.environments if isinstance(chain, EnvironmentChain) else (chain,)
+
+
+def mix_members(chains: Sequence[CoupledChain], graph: Graph) -> Floats:
+    """Coupling times transition of every edge of the graph under every chain, (edges, m, m, E)."""
+    s, m = chains[0].sequences, chains[0].states
+    codes = graph.targets * s + graph.sources
+    mix = np.zeros((codes.size, m, m, len(chains)))
+    for e, chain in enumerate(chains):
+        table, which = chain.transition_table
+        place = np.searchsorted(codes, chain.edge_targets * s + chain.edge_sources)
+        mix[place, :, :, e] = chain.edge_weights[:, None, None] * table[which]
+    return mix
+
+
+def order_labels(labels: Indices, direction: Direction) -> Indices:
+    """Environment of every step, in the order in which a chain of that direction reads them; labels by tick."""
+    steps = labels[1:]
+    return steps if direction == "forward" else steps[::-1]
+
+
+def chain_scores(
+    chain: CoupledChain | EnvironmentChain, readings: Sample, graph: Graph, labels: Indices | None
+) -> Floats:
+    """Log-probability of every step of the readings, in the order of the chain's direction.
+
+    Under a hidden environment: given the steps before, its own law at the first. `labels` are the environments of the
+    ticks by a clock. A sequence counts at steps where it and all its sources in `graph` were read.
+    """
+    sample = readings.in_direction(chain.direction)
+    scores = step_scores(sample, graph, mix_members(members_of(chain), graph))
+    if not isinstance(chain, EnvironmentChain):
+        return scores[:, 0]
+    if chain.switching is not None:
+        return filter_scores(scores, np.asarray(chain.environment_law), np.ascontiguousarray(chain.own_switching))[1]
+    assert labels is not None
+    return np.asarray(scores[np.arange(scores.shape[0]), order_labels(labels, chain.direction)])
+
+
+def held_out_gain(
+    chain: CoupledChain | EnvironmentChain,
+    independent: CoupledChain,
+    readings: Sample,
+    labels: Indices | None,
+) -> tuple[float, float]:
+    """Nats per tick that a chain gains over independent ones on readings, and the standard error.
+
+    Both are counted at the same steps of the same sequences, those at which whatever either chain looks at was read.
+    """
+    graph = join_graphs([*members_of(chain), independent])
+    gains = chain_scores(chain, readings, graph, labels) - chain_scores(independent, readings, graph, None)
+    return float(gains.mean()), batch_error(gains)
+
+
+def batch_error(series: Floats) -> float:
+    """Standard error of a mean of dependent numbers, from the means of about n^(1/2) batches."""
+    batches = max(2, math.isqrt(series.size))
+    length = series.size // batches
+    if length < 1 or not np.isfinite(series).all():
+        return math.inf
+    means = series[: batches * length].reshape(batches, length).mean(axis=1)
+    return float(means.std(ddof=1) / math.sqrt(batches))
+
+
+def count_complete(readings: Sample, graph: Graph) -> int:
+    """Transitions, over all sequences, at which a sequence and all that it may follow were read."""
+    if not readings.has_gaps:
+        return readings.transitions * readings.sequences
+    read = readings.states >= 0
+    return sum(int((read[1:, j] & read[:-1, graph.of(j)].all(axis=1)).sum()) for j in range(readings.sequences))
 
 
 # ---- expectation-maximisation ----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -23,13 +24,12 @@ from csdp.chain.model import Direction
 from csdp.errors import CsdpWarning, InputError, PrivacyLeakWarning
 
 if TYPE_CHECKING:
+    from csdp.fitting.checks import ReadingsCheck
     from csdp.fitting.em import PointEstimate
-    from csdp.fitting.emissions import ReadingsCheck
-    from csdp.fitting.graph import Neighbours
-    from csdp.fitting.sample import Chain, Progress, Sample
+    from csdp.fitting.sample import Chain, Neighbours, Progress, Sample
 
 Method = Literal["em", "joint"]
-EnvironmentName = Literal["clock", "hidden", "auto"]
+EnvironmentName = Literal["clock", "hidden"]
 
 
 def fit(
@@ -57,8 +57,8 @@ def fit(
     every start leads to the same kernel. "joint" counts joint transitions.
 
     Args:
-        data: a Panel, a (T, s) array of whole numbers, or a dataframe of them; -1 or null is a missing reading.
-            Transitions with a missing end or source are left out.
+        data: a Panel, or a (T, s) array of whole numbers; -1 is a missing reading. Transitions with a missing end or
+            source are left out.
         method: "em" or "joint".
         states: number of states m; default: that of the panel's values, else the largest seen.
         neighbours: others that each may follow: a number (those of largest lag-1 mutual information), "all", or
@@ -67,14 +67,11 @@ def fit(
         epsilon: the data is private, and this much may be spent on the chain.
         direction: "forward", or "backward" (the chain gives the past from the present, so that `influence` counts the
             noise at any size). Joint chains are forward.
-        environment: None; "clock" (a public clock), "hidden" (an unobserved Markov environment), or "auto":
-            independent, coupled, by the clock if there is one, hidden, and hidden with coupled members, whichever gains
-            most on the last 30 % after a fit on the rest; `fitted.gains` shows all that were compared. Needs method
-            "em" and public readings; members follow themselves only unless `neighbours` is given. The answer is an
-            EnvironmentChain.
+        environment: None, "clock" (a public clock) or "hidden" (an unobserved Markov environment). Needs method "em"
+            and public readings; members follow themselves only unless `neighbours` is given. The answer is an
+            EnvironmentChain; `fitted.gains` shows what was compared on the last 30 % after a fit on the rest.
         environments: their number. By the clock, also the environment of each of its phases (tick mod length); default:
-            a panel's times of day, in at most 8 classes. With "auto", the phases of the clock or the number of hidden
-            ones. Default of the hidden ones: chosen on the last 30 %.
+            a panel's times of day, in at most 8 classes. Default of the hidden ones: chosen on the last 30 %.
         ensemble: further plausible chains in the family; 0 for no family. They are fits to blocks of the readings
             drawn with replacement, or to simulated readings for hidden environments and with epsilon. The family of a
             backward chain beyond 32 joint states, for which only `influence` certifies, is instead every process within
@@ -95,8 +92,6 @@ def fit(
     (True, 21, 'accepted')
     """
     # Here and not above: reading tables and drawing noise bring in what `import csdp` should not wait for.
-    from csdp.fitting.em import SMOOTHING, Effort
-    from csdp.fitting.environment import Comparison, EnvironmentSettings, fit_best, read_clock
     from csdp.fitting.limits import CONFIDENCE, choose_limits, limits_family
     from csdp.fitting.sample import check_source, ignore_progress, read_sample
 
@@ -109,10 +104,8 @@ def fit(
     check.choice("direction", direction, get_args(Direction))
     if direction != "forward" and method == "joint":
         raise InputError("direction: a joint chain is the same process in both directions; leave direction= out")
-    count, cycle = _read_environments(environment, environments, method, epsilon)
+    _check_environment(environment, environments, method, epsilon)
     natural = read_sample(data, states=states, private=epsilon is not None)
-    clock = read_clock(environment, cycle, data, len(natural.states))
-    compared = Comparison()
     limits = None
     report = progress or ignore_progress
     if environment is None:
@@ -123,39 +116,21 @@ def fit(
             neighbours = limits[0].pairs
         estimate = _fit_point(readings, method, neighbours, epsilon, report)
     else:
-        settings = EnvironmentSettings(environment, clock, count, neighbours, Effort(), report)
-        estimate, compared = fit_best(natural, settings, direction)
-    notes = _notes(natural, estimate) if epsilon is None else _private_notes(estimate)
-    for note in notes:
-        if note.startswith("EM did not"):
-            warnings.warn(note, CsdpWarning, stacklevel=2)
+        estimate = _fit_environment(natural, data, environment, environments, neighbours, direction, report)
     found = _check_readings(data, natural.m, estimate.chain) if public else None
-    record = FitRecord(
-        method=estimate.method,
-        observations=estimate.observations,
-        log_likelihood=estimate.log_likelihood,
-        path=estimate.path,
-        iterations=estimate.iterations,
-        converged=estimate.converged,
-        smoothing=SMOOTHING,
-        neighbours=estimate.neighbours,
-        screened=estimate.screened or (limits is not None and limits[1]),
-        parameters=estimate.parameters,
-        states=natural.m,
-        epsilon=epsilon,
+    record = replace(
+        estimate.record,
+        screened=estimate.record.screened or (limits is not None and limits[1]),
         public=public,
-        warnings=tuple(notes),
-        direction=direction,
+        warnings=_warnings(natural, estimate.record) if epsilon is None else estimate.record.warnings,
         confidence=None if limits is None else CONFIDENCE,
         ensemble=ensemble if limits is None else 0,
-        ensemble_method=_family_method(estimate, limits=limits is not None) if ensemble else None,
+        ensemble_method=(estimate.record.ensemble_method if limits is None else "limits") if ensemble else None,
         step=_step_of(data),
-        environment=compared.environment,
-        environments=compared.environments,
-        shrinkage=compared.shrinkage,
-        gains=compared.gains,
         readings_check=None if found is None else found.verdict,
     )
+    if not record.converged:
+        warnings.warn(record.warnings[0], CsdpWarning, stacklevel=2)
     cost = estimate.cost if public or epsilon is not None else UNPAID_FIT
     evidence = _find_evidence(estimate.chain, natural, data, public=public)
     point = estimate.chain.carrying(fitted=record, fit_cost=cost, evidence=evidence)
@@ -180,19 +155,11 @@ def _ensemble_family(point: Chain, estimate: PointEstimate, count: int, progress
     return Family([point, *others])
 
 
-def _family_method(estimate: PointEstimate, *, limits: bool) -> str:
-    """How the family was made, for the record."""
-    if limits:
-        return "limits"
-    return "parametric" if estimate.parametric else "bootstrap"
-
-
 def refit(chain: CoupledChain | JointChain | EnvironmentChain, past: Sample, report: Progress) -> Any:
     """A chain fitted in the same way on other readings; None if it was not fitted, or cannot be fitted again."""
     from csdp.fitting.em import Effort
-    from csdp.fitting.environment import ChainCandidate, Clock, EnvironmentSettings, fit_candidate
-    from csdp.fitting.graph import join_graphs
-    from csdp.fitting.prediction import members_of
+    from csdp.fitting.environment import ChainCandidate, Clock, fit_candidate, members_of
+    from csdp.fitting.sample import join_graphs
 
     record = chain.fitted
     if record is None or record.epsilon is not None or record.method not in get_args(Method):
@@ -203,16 +170,14 @@ def refit(chain: CoupledChain | JointChain | EnvironmentChain, past: Sample, rep
     sample = past.in_direction(chain.direction)
     if not isinstance(chain, EnvironmentChain):
         return _fit_point(sample, record.method, neighbours, None, report).chain
+    count = len(chain.environments)
     if chain.cycle is None:
-        count = len(chain.environments)
         candidate = ChainCandidate("hidden", neighbours, count=count, shrinkage=record.shrinkage)
-        settings = EnvironmentSettings("hidden", None, count, neighbours, Effort(), report)
-        return fit_candidate(candidate, sample, settings).chain
-    assert past.environments is not None
-    clock = Clock(past.environments, len(chain.environments), chain.cycle)
-    candidate = ChainCandidate("clock", neighbours, by_clock=True, shrinkage=record.shrinkage)
-    settings = EnvironmentSettings("clock", clock, None, neighbours, Effort(), report)
-    return fit_candidate(candidate, sample, settings).chain
+    else:
+        assert past.environments is not None
+        clock = Clock(past.environments, count, chain.cycle)
+        candidate = ChainCandidate("clock", neighbours, clock, shrinkage=record.shrinkage)
+    return fit_candidate(candidate, sample, effort=Effort(), progress=report).chain
 
 
 def _find_evidence(
@@ -231,8 +196,7 @@ def _check_readings(
     data: Any, states: int, chain: CoupledChain | JointChain | EnvironmentChain
 ) -> ReadingsCheck | None:
     """What public readings behind the states of a panel show, for the record."""
-    from csdp.fitting.emissions import check_readings
-    from csdp.fitting.prediction import known_environments
+    from csdp.fitting.checks import check_readings, known_environments
     from csdp.panel import Panel
 
     if not isinstance(data, Panel) or data.readings is None:
@@ -278,11 +242,35 @@ def _fit_point(
     return em.fit_em(readings, neighbours, effort=em.Effort(), progress=report)
 
 
-def _notes(readings: Sample, estimate: PointEstimate) -> list[str]:
+def _fit_environment(
+    readings: Sample,
+    data: Any,
+    environment: EnvironmentName,
+    environments: int | Sequence[int] | None,
+    neighbours: Any,
+    direction: Direction,
+    report: Progress,
+) -> PointEstimate:
+    """A chain with environments."""
+    from csdp.fitting.em import Effort
+    from csdp.fitting.environment import fit_environments, read_clock
+
+    clock, count = None, None
+    if environment == "clock":
+        clock = read_clock(environments, data, len(readings.states))
+    elif environments is not None:
+        count = check.whole("environments", environments, least=2)
+    effort = Effort()
+    return fit_environments(
+        readings, direction, clock=clock, count=count, neighbours=neighbours, effort=effort, progress=report
+    )
+
+
+def _warnings(readings: Sample, record: FitRecord) -> tuple[str, ...]:
     """Warnings for the record, from public readings."""
     notes = []
-    if not estimate.converged:
-        notes.append(f"EM did not settle in {estimate.iterations} iterations; fit on fewer sequences or more ticks")
+    if not record.converged:
+        notes.append(f"EM did not settle in {record.iterations} iterations; fit on fewer sequences or more ticks")
     seen = np.array([np.bincount(column[column >= 0], minlength=readings.m) for column in readings.states.T])
     constant = [name for name, row in zip(readings.labels, seen, strict=True) if (row > 0).sum() <= 1]
     if constant:
@@ -292,40 +280,25 @@ def _notes(readings: Sample, estimate: PointEstimate) -> list[str]:
         notes.append(
             f"{_list_names(unseen)} do not visit every state here: what follows those states is smoothing's guess"
         )
-    if estimate.observations < 10 * estimate.parameters:
+    if record.observations < 10 * record.parameters:
         notes.append(
-            f"{estimate.observations:,} transitions for {estimate.parameters:,} parameters: the fit is uncertain; "
+            f"{record.observations:,} transitions for {record.parameters:,} parameters: the fit is uncertain; "
             "lower neighbours or states, or fit on more ticks"
         )
-    return notes
-
-
-def _private_notes(estimate: PointEstimate) -> list[str]:
-    """Warnings for the record, from the sizes and the noise, not from the readings."""
-    notes = ["the likelihood needs the readings themselves; 'moments' was used, from noised pair counts"]
-    if estimate.noise_share > 0.2:
-        notes.append(
-            f"the noise has {estimate.noise_share:.0%} of the size of an average count: the chain is mostly noise; fit "
-            "on more ticks, fewer sequences or states, pairs known beforehand, or a larger epsilon"
-        )
-    return notes
+    return tuple(notes)
 
 
 def _list_names(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _read_environments(
-    environment: Any, environments: int | Sequence[int] | None, method: str, epsilon: float | None
-) -> tuple[int | None, int | Sequence[int] | None]:
-    """The number of hidden environments and the cycle of the clock; refused: what such a fit cannot do."""
+def _check_environment(environment: object, environments: object, method: str, epsilon: float | None) -> None:
+    """Refuse what a fit with environments cannot do."""
     if environment is None:
         if environments is not None:
-            raise InputError("environments: given without environment=; use it with 'clock', 'hidden' or 'auto'")
-        return None, None
-    if not isinstance(environment, str) or environment not in get_args(EnvironmentName):
-        given = repr(environment) if isinstance(environment, str) else type(environment).__name__
-        raise InputError(f"environment: {given} given; 'clock', 'hidden' or 'auto', or leave it out")
+            raise InputError("environments: given without environment=; use it with 'clock' or 'hidden'")
+        return
+    check.choice("environment", environment, get_args(EnvironmentName))
     if method != "em":
         raise InputError(f"environment: needs the likelihood of the readings; use method='em', not {method!r}")
     if epsilon is not None:
@@ -333,6 +306,3 @@ def _read_environments(
             "environment: it is chosen and fitted on the readings themselves, not on noised counts; fit private "
             "readings without environment=, or fit on public ones (public=True)"
         )
-    if environment == "clock" or isinstance(environments, Sequence | np.ndarray):
-        return None, environments
-    return None if environments is None else check.whole("environments", environments, least=2), None

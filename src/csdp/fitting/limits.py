@@ -28,8 +28,7 @@ from csdp.chain.stationary import connected_parts
 from csdp.chain.steps import METRIC_STATES
 from csdp.errors import InputError
 from csdp.fitting.em import Effort, complete_transitions, fit_target
-from csdp.fitting.graph import Graph, choose_graph
-from csdp.fitting.sample import Progress, Sample
+from csdp.fitting.sample import Graph, Progress, Sample, choose_graph
 from csdp.numbers import Floats, Indices
 
 #: Confidence with which the limits of a fit hold together.

@@ -23,18 +23,21 @@ from typing import Any
 
 import numpy as np
 
+from csdp.chain import FitRecord
 from csdp.errors import InputError
 from csdp.fitting.em import PointEstimate, make_chain, simulate_sample
-from csdp.fitting.graph import (
+from csdp.fitting.sample import (
+    Chain,
     Graph,
+    Sample,
     complete_graph,
     count_parameters,
     mutual_information,
+    normalise_rows,
     pair_counts,
     read_neighbours,
     strongest_sources,
 )
-from csdp.fitting.sample import Chain, Sample, normalise_rows
 from csdp.noise import Randomness, two_sided_geometric, variance
 from csdp.numbers import Floats, Ints
 
@@ -63,18 +66,32 @@ def fit_private(readings: Sample, neighbours: Any, epsilon: float) -> PointEstim
 
     # The identity says that what is made of these noised counts costs no more.
     cost = {"epsilon": epsilon, "level": "event", "sensitivity": moved, "noised": "lag-1 pair counts"}
-    return PointEstimate(
-        point,
-        draw,
+    record = FitRecord(
         "moments",
         observations=int(ticks[graph.targets == graph.sources].sum()),
         parameters=count_parameters(graph, readings.m),
         neighbours=graph.degree,
         screened=not isinstance(wanted, Graph),
-        cost=cost | {"fit": secrets.token_hex(16)},
-        noise_share=float(np.sqrt(noise) * readings.m**2 / ticks.mean()),
-        parametric=True,
+        epsilon=epsilon,
+        ensemble_method="parametric",
+        warnings=_describe_noise(float(np.sqrt(noise) * readings.m**2 / ticks.mean())),
     )
+    return PointEstimate(point, draw, record, cost=cost | {"fit": secrets.token_hex(16)})
+
+
+def _describe_noise(share: float) -> tuple[str, ...]:
+    """Warnings for the record, from the sizes and the noise, not from the readings.
+
+    Args:
+        share: deviation of the noise against the average count.
+    """
+    notes = ["the likelihood needs the readings themselves; 'moments' was used, from noised pair counts"]
+    if share > 0.2:
+        notes.append(
+            f"the noise has {share:.0%} of the size of an average count: the chain is mostly noise; fit on more ticks, "
+            "fewer sequences or states, pairs known beforehand, or a larger epsilon"
+        )
+    return tuple(notes)
 
 
 def pair_sensitivity(graph: Graph) -> int:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -22,9 +22,9 @@ from csdp.errors import InputError
 from csdp.estimate import LearnedEstimator
 from csdp.estimate.result import About
 from csdp.fitting.em import Effort
-from csdp.fitting.environment import EnvironmentSettings, compare_chains, read_clock
+from csdp.fitting.environment import ChainCandidate, Comparison, Gain, has_clock, read_clock
 from csdp.fitting.fit import fit
-from csdp.fitting.sample import read_sample
+from csdp.fitting.sample import ignore_progress, read_sample
 from csdp.panel import Discretiser, Panel, Readings
 from csdp.panel.times import coarsen
 from csdp.plan import Plan
@@ -198,6 +198,16 @@ def choose_stale_limit(panel: Panel) -> int:
     return STALE_LIMITS[int(np.argmax(np.array(shares) > max(shares) - 0.05))]
 
 
+def _compare_kinds(panel: Panel, direction: Direction) -> list[Gain]:
+    """What every kind of chain gains in one direction, the hidden environments also with members that follow others."""
+    compared = Comparison(read_sample(panel, states=None), direction, Effort(tolerance=1e-6), ignore_progress)
+    gains = [compared.gain(ChainCandidate("independent", 0)), compared.gain(ChainCandidate("coupled", None))]
+    if has_clock(panel):
+        gains.append(compared.best_shrinkage(ChainCandidate("clock", 0, read_clock(None, panel, len(panel)))))
+    hidden = ChainCandidate("hidden", 0, count=ENVIRONMENTS)
+    return [*gains, compared.gain(hidden), compared.gain(replace(hidden, name="hidden, coupled", neighbours=None))]
+
+
 def choose_kinds(panel: Panel, *, strict: bool = True) -> tuple[ChainKind, ...]:
     """Kinds of chain within a standard error of the best on the last 30 % of a part of the readings, simple first.
 
@@ -211,15 +221,12 @@ def choose_kinds(panel: Panel, *, strict: bool = True) -> tuple[ChainKind, ...]:
     sample = Panel(names, panel.ticks[last], panel.times[last], panel.states[last][:, columns], panel.step, values)
     tried: list[ChainKind] = []
     try:
-        clock = read_clock("auto", None, sample, len(sample))
-        settings = EnvironmentSettings("auto", clock, ENVIRONMENTS, None, Effort(tolerance=1e-6), lambda *_: None)
-        states = read_sample(sample, states=None)
-        gains = compare_chains(states, settings, "backward") + compare_chains(states, settings, "forward")
+        for direction in get_args(Direction)[::-1]:
+            for each in _compare_kinds(sample, direction):
+                name: Any = each.candidate.name
+                tried.append(ChainKind(name, direction, each.gain, each.error))
     except InputError:  # too few ticks to set some aside
         return (ChainKind("independent"),)
-    for each in gains:
-        name: Any = {f"hidden {ENVIRONMENTS}": "hidden"}.get(each.candidate.name, each.candidate.name)
-        tried.append(ChainKind(name, each.direction, each.gain, each.error))
     joint = m**s if s * math.log(m) < 50 else math.inf
     usable = {("independent", "backward")}
     if m == 2:  # with more states, every release under environments would be slow to account for

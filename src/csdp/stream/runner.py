@@ -426,13 +426,13 @@ class Runner:
             log.warning("the drift check failed (%s) and is switched off", type(error).__name__)
             self._drift = None
             return
-        if alarm.alarm and not self._alarmed:  # in the operator's log only: it comes from private readings
+        if alarm and not self._alarmed:  # in the operator's log only: it comes from private readings
             log.warning(
                 "%s: drift: the readings no longer follow the chain, which the certified leakage assumes. This is "
                 "private: do not act on it in public",
                 self.publisher.dataset,
             )
-        self._alarmed = alarm.alarm
+        self._alarmed = alarm
 
     # ---- state file and end ----------------------------------------------------------------------------------------
 
