@@ -12,7 +12,6 @@ import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import feather
 
 from csdp import InputSpec, Readings, find_input, read_readings
 from csdp.errors import InputError
@@ -27,7 +26,7 @@ def check(found: Readings) -> None:
 
 @pytest.mark.parametrize(
     ("delimiter", "encoding"),
-    [(",", "utf-8-sig"), (";", "latin-1"), ("\t", "utf-16"), ("|", "utf-16-be"), (",", "cp1252"), (";", "utf-16-le")],
+    [(",", "utf-8-sig"), (";", "latin-1"), ("\t", "utf-16"), ("|", "cp1252")],
 )
 def test_delimiters_and_encodings(tmp_path: Path, delimiter: str, encoding: str) -> None:
     lines = ["time,größe,b", "0,1.5,10", "1,2.5,", "2,3.5,30"]
@@ -68,7 +67,7 @@ def test_decimal_commas() -> None:
     np.testing.assert_array_equal(found.readings, [[-0.5, 3], [12.5, 4], [np.nan, 5]])
     with pytest.raises(InputError, match=r"row 2 is not a number with a decimal comma"):
         read_readings({"time": [0, 1], "a": ["0,5", "1.5"]}, decimal=",")
-    with pytest.raises(InputError, match=r"decimal='\.' or decimal=','"):
+    with pytest.raises(InputError, match=r"one of '\.', ',' is allowed"):
         read_readings({"time": [0, 1], "a": [1, 2]}, decimal="'")
 
 
@@ -149,7 +148,7 @@ class TestColumns:
 
     def test_a_wide_table_is_not_taken_for_a_long_one(self) -> None:
         assert read_readings({"time": [0, 1], "id": [1, 2], "x": [3, 4]}).names == ("id", "x")
-        with pytest.raises(InputError, match="appears twice"):
+        with pytest.raises(InputError, match="two readings of 'a'"):
             read_readings({"time": [0, 0], "a": [1, 2], "b": [3, 4]})
 
     def test_columns_of_words(self) -> None:
@@ -163,16 +162,12 @@ class TestColumns:
 class TestKinds:
     TABLE = pa.table({"time": [0, 1, 2], "a": [1.5, 2.5, 3.5], "b": [10.0, None, 30.0]})
 
-    def test_arrow_and_feather(self, tmp_path: Path) -> None:
-        feather.write_feather(self.TABLE, tmp_path / "d.feather")
-        with pa.ipc.new_stream(tmp_path / "d.arrow", self.TABLE.schema) as stream:
-            stream.write_table(self.TABLE)
+    def test_parquet(self, tmp_path: Path) -> None:
         pq.write_table(self.TABLE, tmp_path / "d.parquet")
-        for kind in ("feather", "arrow", "parquet"):
-            check(read_readings(tmp_path / f"d.{kind}"))
-            (tmp_path / f"bad.{kind}").write_bytes(b"no such thing")
-            with pytest.raises(InputError, match="or a damaged one"):
-                read_readings(tmp_path / f"bad.{kind}")
+        check(read_readings(tmp_path / "d.parquet"))
+        (tmp_path / "d.parquet").write_bytes(b"no such thing")
+        with pytest.raises(InputError, match="or a damaged one"):
+            read_readings(tmp_path / "d.parquet")
 
     def test_json_lines(self, tmp_path: Path) -> None:
         rows = self.TABLE.to_pylist()
@@ -181,7 +176,7 @@ class TestKinds:
         messages = [{"time": row["time"], "values": {"a": row["a"], "b": row["b"]}} for row in rows]
         (tmp_path / "d.ndjson").write_text("".join(json.dumps(row) + "\n" for row in messages))
         check(read_readings(tmp_path / "d.ndjson"))
-        for text, message in (('{"time": 77.5', "not JSON lines"), ('{"time": 0, "a": [1]}', "lists or objects")):
+        for text, message in (('{"time": 77.5', "not JSON lines"), ('{"time": 0, "a": [1]}', "not numbers")):
             (tmp_path / "d.jsonl").write_text(text)
             with pytest.raises(InputError, match=message):
                 read_readings(tmp_path / "d.jsonl")
@@ -229,7 +224,6 @@ class TestSpec:
             step=60,
             resample="last",
             duplicates="mean",
-            sort=True,
         )
         spec.save(tmp_path / "in.toml")
         assert InputSpec.load(tmp_path / "in.toml") == spec
@@ -296,7 +290,7 @@ MONTHS = {
     "ends": ["2023-12-31", "2024-01-31", "2024-02-29", "2024-03-31", "2024-04-30"],
     "local midnight": ["2024-01-01T00:00:00+01:00", "2024-02-01T00:00:00+01:00", "2024-05-01T00:00:00+02:00"],
     "quarters": ["2023-10-01", "2024-01-01", "2024-04-01", "2024-07-01"],
-    "years": ["2021-01-01", "2022-01-01", "2023-01-01", "2024-01-01"],
+    "years": ["2022-01-01", "2023-01-01", "2024-01-01", "2025-01-01"],
 }
 
 

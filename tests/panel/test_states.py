@@ -58,7 +58,7 @@ def test_one_time_has_one_tick_in_every_file(tmp_path: Path) -> None:
         ("moment,a,b\n0,0,10\n", "no column 'time'; found moment, a, b"),
         ("time,a,b\n0,0\n", "line 2 has 2 cells, the header has 3"),
         ("time,a,b\n0,x,10\n", "column 'a', row 1 is not a number"),
-        ("time,a,b\n0,0,10\n0,0,10\n", "time 0 appears twice"),
+        ("time,a,b\n0,0,10\n0,0,10\n", "two readings of 'a' at time 0"),
         ("time,a,b\n0,0,10\nsoon,0,10\n", "whole numbers or ISO timestamps"),
         ("time,a,b\n2024-01-01,0,10\nNaT,0,10\n", "whole numbers or ISO timestamps"),
         ("time,a,b\n0,0.5,10\n1,0.7,10\n", "2 of sequence 1 are none of its 3 declared values"),
@@ -78,8 +78,8 @@ def test_bad_files_say_what_is_wrong(tmp_path: Path, text: str, message: str) ->
 def test_a_step_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "time,a,b\n0,0,10\n60,0,10\n90,0,10\n")
     assert read(path).ticks.tolist() == [0, 1, 2, 3]
-    for step in (60, 0, -1):
-        with pytest.raises(InputError, match="grid"):
+    for step, message in ((60, "grid"), (0, "at least 1"), (-1, "at least 1")):
+        with pytest.raises(InputError, match=message):
             read(path, step=step)
 
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import numpy.typing as npt
 
-from csdp import check
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import Floats, Ints
 from csdp.panel.panel import Readings
@@ -235,20 +234,13 @@ def check_no_months(label: str, clock: TimeColumn, distinct: Ints) -> None:
     Traceback (most recent call last):
     csdp.errors.InputError: sales.csv: times are months apart (calendar months, quarters or years), which differ in ...
     """
-    if not clock.stamps or distinct.size < 3:
-        return
-    seconds = distinct // clock.per_second
-    if np.diff(seconds).min() < 28 * _DAY - 3600:
-        return
-    for days in (seconds // _DAY, (seconds + _DAY // 2) // _DAY):  # as they are, and at midnight of some zone
-        dates = days.astype("datetime64[D]")
-        first, last = ((day - day.astype("datetime64[M]")).astype(np.int64) for day in (dates, dates + 1))
-        if (first == first[0]).all() or not last.any():
-            raise InputError(
-                f"{label}: times are months apart (calendar months, quarters or years), which differ in length; ticks "
-                "are equally long. Number the months in the column of times (12 * year + month), or give a step= such "
-                "as '30D' with resample='last'"
-            )
+    shortest, gaps = (28 * _DAY - 3600) * clock.per_second, np.diff(distinct)
+    if clock.stamps and gaps.size > 1 and np.gcd.reduce(gaps) < shortest <= gaps.min():
+        raise InputError(
+            f"{label}: times are months apart (calendar months, quarters or years), which differ in length; ticks "
+            "are equally long. Number the months in the column of times (12 * year + month), or give a step= such "
+            "as '30D' with resample='last'"
+        )
 
 
 def looks_like_times(column: pyarrow.ChunkedArray) -> bool:
@@ -394,39 +386,41 @@ class RawReadings:
         none = np.empty(0, dtype=np.int64)
         return cls(label, clock, none, none, np.empty(0), names, readings)
 
-    def one_by_one(self) -> RawReadings:
-        """One by one, also if they came in rows; missing readings are left out."""
-        if self.wide is None:
-            return self
-        rows, sequences = np.nonzero(~np.isnan(self.wide))
-        return replace(self, rows=rows, sequences=sequences, numbers=self.wide[rows, sequences], wide=None)
+    def ordered(self) -> tuple[Ints, Ints, Floats]:
+        """Times, sequences and numbers of what was read, by sequence and time; else in the order of the file."""
+        rows, sequences, numbers = self.rows, self.sequences, self.numbers
+        if self.wide is not None:
+            rows, sequences = np.nonzero(~np.isnan(self.wide))
+            numbers = self.wide[rows, sequences]
+        there = ~np.isnan(numbers)
+        times, sequences, numbers = self.clock.numbers[rows[there]], sequences[there], numbers[there]
+        order = np.lexsort((times, sequences))  # stable
+        return times[order], sequences[order], numbers[order]
 
 
 def to_grid(
-    cells: RawReadings,
-    *,
-    step: int | str | None,
-    duplicates: Duplicates,
-    sort: bool,
-    resample: Resample | None,
+    cells: RawReadings, step: int | str | None, duplicates: Duplicates | None, resample: Resample | None
 ) -> Readings:
     """The readings on consecutive ticks; a tick is the time divided by the step, so equal times have equal ticks."""
-    check.choice("duplicates", duplicates, get_args(Duplicates))
-    if resample is not None:
-        check.choice("resample", resample, get_args(Resample), hint="or None")
     clock = cells.clock
     if np.isinf(cells.numbers if cells.wide is None else cells.wide).any():
         raise InputError(f"{cells.label}: infinite readings; leave missing cells empty")
-    row = 0 if sort else find_disorder(cells)
-    if row:
-        raise InputError(f"{cells.label}: times are not in order at row {row}; sort by time first, or set sort=True")
-    repeated = _check_repetition(cells, duplicates)
     distinct = np.unique(clock.numbers)
+    times, sequences, numbers = cells.ordered()
+    same = (np.diff(times) == 0) & (np.diff(sequences) == 0)
+    if same.any():
+        if duplicates in {None, "refuse"}:
+            at = int(np.argmax(same))
+            raise InputError(
+                f"{cells.label}: two readings of {cells.names[int(sequences[at])]!r} at time "
+                f"{clock.show(int(times[at]))}; keep one, or choose duplicates="
+            )
+        times, sequences, numbers = _join_runs(times, sequences, numbers, str(duplicates))
     declared = None if step is None else parse_step(step, stamps=clock.stamps)
     if resample is not None and declared is None:
         raise InputError(f"{cells.label}: resample needs the step, such as step='5min'")
     every = find_step(cells.label, clock, distinct, declared, resampled=resample is not None)
-    ticks, times = consecutive_ticks(cells.label, clock, distinct, every, resampled=resample is not None)
+    ticks, tick_times = consecutive_ticks(cells.label, clock, distinct, every, resampled=resample is not None)
     size = ticks.size * len(cells.names)
     if size > MAX_CELLS:
         raise TooLargeError(
@@ -436,51 +430,11 @@ def to_grid(
             limit=MAX_CELLS,
         )
     out = np.full((ticks.size, len(cells.names)), np.nan)
-    unit, first = every * clock.per_second, int(ticks[0])
-    if cells.wide is not None and not repeated and resample is None:
-        out[clock.numbers // unit - first] = cells.wide
-    else:
-        _place_readings(out, cells.one_by_one(), unit, first, duplicates, resample)
-    return Readings(cells.names, ticks, times, out, every)
-
-
-def find_disorder(cells: RawReadings) -> int:
-    """The first row, counted from 1, whose time lies before that of the row before it; 0 if there is none.
-
-    Rows of a wide table, and the rows of each sequence of a long one, go forward in time.
-    """
-    times = cells.clock.numbers
-    if cells.wide is not None:
-        back = np.diff(times) < 0
-        return int(np.argmax(back)) + 2 if back.any() else 0
-    order = np.argsort(cells.sequences, kind="stable")
-    back = (np.diff(times[cells.rows[order]]) < 0) & (np.diff(cells.sequences[order]) == 0)
-    return int(cells.rows[order][int(np.argmax(back)) + 1]) + 1 if back.any() else 0
-
-
-def _check_repetition(cells: RawReadings, duplicates: str) -> bool:
-    """Whether a time (of a sequence) comes twice."""
-    if cells.wide is not None:
-        times, counts = np.unique(cells.clock.numbers, return_counts=True)
-        if (counts > 1).any() and duplicates == "refuse":
-            time = cells.clock.show(int(times[int(np.argmax(counts > 1))]))
-            raise InputError(f"{cells.label}: time {time} appears twice; keep one row per time, or choose duplicates=")
-        return bool((counts > 1).any())
-    order, same = find_repeated(cells)
-    if same.any() and duplicates == "refuse":
-        at = order[int(np.argmax(same))]
-        raise InputError(
-            f"{cells.label}: two readings of {cells.names[int(cells.sequences[at])]!r} at time "
-            f"{cells.clock.show(int(cells.clock.numbers[cells.rows[at]]))}; keep one, or choose duplicates="
-        )
-    return bool(same.any())
-
-
-def find_repeated(cells: RawReadings) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """The order of single readings by sequence and time, and whether each is of the same time as the next one."""
-    order = np.lexsort((cells.clock.numbers[cells.rows], cells.sequences))
-    same = (np.diff(cells.clock.numbers[cells.rows[order]]) == 0) & (np.diff(cells.sequences[order]) == 0)
-    return order, same
+    places = times // (every * clock.per_second) - int(ticks[0])
+    if resample is not None:
+        places, sequences, numbers = _join_runs(places, sequences, numbers, resample)
+    out[places, sequences] = numbers
+    return Readings(cells.names, ticks, tick_times, out, every)
 
 
 def find_step(label: str, clock: TimeColumn, distinct: Ints, step: int | None, *, resampled: bool = False) -> int:
@@ -538,23 +492,6 @@ def consecutive_ticks(
     return ticks, times.astype("datetime64[s]") if clock.stamps else times
 
 
-def _place_readings(
-    out: Floats, cells: RawReadings, unit: int, first: int, duplicates: str, resample: str | None
-) -> None:
-    """Readings of one time put together, then those of one tick."""
-    there = ~np.isnan(cells.numbers)
-    times = cells.clock.numbers[cells.rows[there]]
-    sequences, numbers = cells.sequences[there], cells.numbers[there]
-    order = np.lexsort((times, sequences))  # stable: those of one time stay in the order of the file
-    times, sequences, numbers = times[order], sequences[order], numbers[order]
-    if duplicates != "refuse":
-        times, sequences, numbers = _join_runs(times, sequences, numbers, duplicates)
-    ticks = times // unit - first
-    if resample is not None:
-        ticks, sequences, numbers = _join_runs(ticks, sequences, numbers, resample)
-    out[ticks, sequences] = numbers
-
-
 def _join_runs(times: Ints, sequences: Ints, numbers: Floats, how: str) -> tuple[Ints, Ints, Floats]:
     """One number for each run of equal (sequence, time)."""
     if not times.size:
@@ -578,4 +515,4 @@ def coarsen(readings: Readings, factor: int) -> Readings:
     stamps = readings.times.dtype.kind == "M"
     times = readings.times.astype("datetime64[s]").astype(np.int64) if stamps else readings.times.astype(np.int64)
     cells = RawReadings.from_wide("readings", TimeColumn(times, stamps), readings.readings, readings.names)
-    return to_grid(cells, step=readings.step * factor, duplicates="refuse", sort=False, resample="mean")
+    return to_grid(cells, readings.step * factor, None, "mean")
