@@ -23,7 +23,7 @@ from csdp.bounds.result import as_text, round_up
 from csdp.chain import Model
 from csdp.errors import CsdpError, InputError
 from csdp.estimate.moments import moments
-from csdp.noise import Randomness, simulate_noise, two_sided_geometric
+from csdp.noise import Randomness, two_sided_geometric
 from csdp.numbers import Floats
 from csdp.plan import Plan
 from csdp.query_table import Query
@@ -83,7 +83,8 @@ class AnswerStream:
         step = self.plan.step
         scale = Fraction(self.plan.lattice_sensitivity) * Fraction(factor) / Fraction(step)
         if isinstance(source, np.random.Generator):
-            drawn = simulate_noise(float(scale), shape, source)
+            stop = -math.expm1(-1 / float(scale))  # the same law, for simulations
+            drawn = source.geometric(stop, shape) - source.geometric(stop, shape)
         else:
             drawn = two_sided_geometric(scale, shape, source)
         return np.asarray(drawn * (step / self.plan.divisor), dtype=np.float64)
