@@ -276,7 +276,8 @@ def read_raw(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> RawRea
     if roles.sequence is not None and roles.value is not None:
         names, places = _read_sequences(table, roles.sequence, spec.names)
         cells = numbers(roles.value, columns[roles.value])
-        return RawReadings(label, times(groups=places), np.arange(cells.size, dtype=np.int64), places, cells, names)
+        rows = np.flatnonzero(~np.isnan(cells))
+        return RawReadings(label, times(groups=places), rows, places[rows], cells[rows], names)
     clock = times()
     names = _wide_names(table, roles.time, spec.names)
     wide = np.column_stack([numbers(name.strip(), columns[name.strip()]) for name in names])
@@ -1006,7 +1007,7 @@ def _find_formats(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> I
 
 def _choose_rows(raw: RawReadings, spec: InputSpec) -> tuple[InputSpec, Fact]:
     """What to do about several readings of one time."""
-    if raw.clock.stamps and spec.timezone is None and raw.wide is not None:
+    if raw.clock.stamps and spec.timezone is None and spec.sequence is None:
         times = raw.clock.numbers
         rows = 1 + np.flatnonzero(np.diff(times) < 0)
         if rows.size and times[rows[0] - 1] - times[rows[0]] <= 3600 * raw.clock.per_second:

@@ -370,7 +370,7 @@ def _timestamps(column: pyarrow.ChunkedArray) -> TimeColumn:
 
 @dataclass(frozen=True, eq=False)
 class RawReadings:
-    """Readings one by one, in the order of the file: row, sequence, number. `wide`: all of one row together."""
+    """Readings one by one, in the order of the file: row, sequence, number; what is missing is left out."""
 
     label: str
     clock: TimeColumn  # one time per row
@@ -378,24 +378,18 @@ class RawReadings:
     sequences: Ints
     numbers: Floats
     names: tuple[str, ...]
-    wide: Floats | None = None
 
     @classmethod
     def from_wide(cls, label: str, clock: TimeColumn, readings: Floats, names: tuple[str, ...]) -> RawReadings:
-        """A wide table: one row per time; its cells are only listed one by one if rows must be combined."""
-        none = np.empty(0, dtype=np.int64)
-        return cls(label, clock, none, none, np.empty(0), names, readings)
+        """Those of a wide table: one row per time, one column per sequence."""
+        rows, sequences = np.nonzero(~np.isnan(readings))
+        return cls(label, clock, rows, sequences, readings[rows, sequences], names)
 
     def ordered(self) -> tuple[Ints, Ints, Floats]:
-        """Times, sequences and numbers of what was read, by sequence and time; else in the order of the file."""
-        rows, sequences, numbers = self.rows, self.sequences, self.numbers
-        if self.wide is not None:
-            rows, sequences = np.nonzero(~np.isnan(self.wide))
-            numbers = self.wide[rows, sequences]
-        there = ~np.isnan(numbers)
-        times, sequences, numbers = self.clock.numbers[rows[there]], sequences[there], numbers[there]
-        order = np.lexsort((times, sequences))  # stable
-        return times[order], sequences[order], numbers[order]
+        """Times, sequences and numbers by sequence and time; else in the order of the file."""
+        times = self.clock.numbers[self.rows]
+        order = np.lexsort((times, self.sequences))  # stable
+        return times[order], self.sequences[order], self.numbers[order]
 
 
 def to_grid(
@@ -403,7 +397,7 @@ def to_grid(
 ) -> Readings:
     """The readings on consecutive ticks; a tick is the time divided by the step, so equal times have equal ticks."""
     clock = cells.clock
-    if np.isinf(cells.numbers if cells.wide is None else cells.wide).any():
+    if np.isinf(cells.numbers).any():
         raise InputError(f"{cells.label}: infinite readings; leave missing cells empty")
     distinct = np.unique(clock.numbers)
     times, sequences, numbers = cells.ordered()
