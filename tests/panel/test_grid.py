@@ -59,19 +59,6 @@ def test_resampling(how: str, expected: list[float]) -> None:
         read_readings(table, step=60)
 
 
-def test_negative_times_fall_into_the_tick_before() -> None:
-    found = read_readings({"time": [-61, -1, 0], "a": [1, 2, 3]}, step=60, resample="last")
-    assert (found.ticks.tolist(), found.readings[:, 0].tolist()) == ([-2, -1, 0], [1, 2, 3])
-
-
-def test_repetition_is_settled_before_resampling() -> None:
-    table = {"time": [0, 0, 1], "a": [0.0, 4.0, 8.0]}
-    assert column(table, step=2, resample="mean", duplicates="mean") == [5]  # (2 + 8) / 2, not 4
-    assert column(table, step=2, resample="mean", duplicates="last") == [6]
-    with pytest.raises(InputError, match="two readings"):
-        read_readings(table, step=2, resample="mean")
-
-
 @given(
     st.lists(st.tuples(st.integers(-30, 30), st.sampled_from("ab"), st.integers(-9, 9)), min_size=1, max_size=25),
     st.sampled_from(["first", "last", "mean"]),
@@ -132,13 +119,8 @@ def test_steps_in_words(text: str | int, expected: int) -> None:
 def test_steps_that_are_none(text: object) -> None:
     with pytest.raises(InputError, match=r"step: .*'5min'"):
         read_readings({"time": ["2024-01-01", "2024-01-02"], "a": [1, 2]}, step=text)  # type: ignore[arg-type]
-
-
-def test_steps_in_words_need_timestamps() -> None:
     with pytest.raises(InputError, match="the times are whole numbers"):
         read_readings({"time": [0, 60], "a": [1, 2]}, step="1min")
-    with pytest.raises(InputError, match="the times are whole numbers"):
-        read_readings({"time": [0, 60], "a": [1, 2]}, timezone="UTC")
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -236,9 +218,3 @@ def test_times_that_are_none(times: object) -> None:
 def test_times_beyond_counting(times: object) -> None:
     with pytest.raises(InputError, match=r"too far|beyond 64 bits"):
         read_readings({"time": times, "a": [1, 2]})
-    assert len(read_readings({"time": ["0001-01-01", "9999-12-31"], "a": [1, 2]})) == 2
-
-
-def test_days() -> None:
-    found = read_readings(pl.DataFrame({"time": [dt.date(2024, 2, 28), dt.date(2024, 3, 1)], "a": [1, 2]}), step="1D")
-    assert [str(t)[:10] for t in found.times] == ["2024-02-28", "2024-02-29", "2024-03-01"]

@@ -242,18 +242,14 @@ class TestSpec:
 
 
 def write_times(path: Path, times: list[str]) -> Path:
-    """A table of one sequence at some times; JSON lines or CSV."""
-    if path.suffix == ".jsonl":
-        path.write_text("".join(f'{{"time": "{when}", "a": {k}}}\n' for k, when in enumerate(times)))
-    else:
-        path.write_text("time,a\n" + "".join(f"{when},{k}\n" for k, when in enumerate(times)))
+    """A table of one sequence at some times."""
+    path.write_text("time,a\n" + "".join(f"{when},{k}\n" for k, when in enumerate(times)))
     return path
 
 
-@pytest.mark.parametrize("file", ["r.jsonl", "r.csv"])
 @pytest.mark.parametrize("offset", ["+02:00", "+02", "Z"])
-def test_times_with_an_offset_are_moments(tmp_path: Path, file: str, offset: str) -> None:
-    path = write_times(tmp_path / file, [f"2024-07-01T1{k}:00:00{offset}" for k in range(3)])
+def test_times_with_an_offset_are_moments(tmp_path: Path, offset: str) -> None:
+    path = write_times(tmp_path / "r.csv", [f"2024-07-01T1{k}:00:00{offset}" for k in range(3)])
     hour = 10 if offset == "Z" else 8
     for readings in (read_readings(path), find_input(path).readings):
         assert readings.times[0] == np.datetime64(f"2024-07-01T{hour:02}:00:00")
@@ -262,26 +258,17 @@ def test_times_with_an_offset_are_moments(tmp_path: Path, file: str, offset: str
         read_readings(path, timezone="Europe/Berlin")
 
 
-@pytest.mark.parametrize("file", ["r.jsonl", "r.csv"])
-def test_times_with_and_without_an_offset_are_refused(tmp_path: Path, file: str) -> None:
-    path = write_times(tmp_path / file, ["2024-07-01T10:00:00+02:00", "2024-07-01T11:00:00", "2024-07-01T12:00:00"])
+def test_times_with_and_without_an_offset_are_refused(tmp_path: Path) -> None:
+    path = write_times(tmp_path / "r.csv", ["2024-07-01T10:00:00+02:00", "2024-07-01T11:00:00", "2024-07-01T12:00:00"])
     for read in (read_readings, find_input):
         with pytest.raises(InputError, match="mixes times with an offset from UTC and times without"):
             read(path)
 
 
-@pytest.mark.parametrize("file", ["r.jsonl", "r.csv"])
-def test_offsets_change_with_daylight_saving_time(tmp_path: Path, file: str) -> None:
+def test_offsets_change_with_daylight_saving_time(tmp_path: Path) -> None:
     times = ["2024-10-27T01:00:00+02:00", "2024-10-27T02:00:00+02:00", "2024-10-27T02:00:00+01:00"]
-    readings = read_readings(write_times(tmp_path / file, times))
+    readings = read_readings(write_times(tmp_path / "r.csv", times))
     assert (len(readings), readings.step) == (3, 3600)
-
-
-def test_times_without_an_offset_in_json_lines(tmp_path: Path) -> None:
-    path = write_times(tmp_path / "r.jsonl", [f"2024-07-01 1{k}:00:00.5" for k in range(3)])
-    assert "without a zone" in str(find_input(path, InputSpec(step="1h", resample="last")).facts)
-    berlin = read_readings(path, timezone="Europe/Berlin", step="1h", resample="last")
-    assert berlin.times[0] == np.datetime64("2024-07-01T08:00:00")
 
 
 MONTHS = {
