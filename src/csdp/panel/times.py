@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -35,12 +36,10 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 #: Times beyond this could not be subtracted from each other in 64 bits.
 MAX_TIME = 2**62
 _ZONE = r"[Tt ].*([Zz]|[+-]\d{2}(:?\d{2})?)$"
-#: Timestamps of other orders than ISO: three numbers of a date, then perhaps a time of day.
 _ISO = r"^\d{4}-\d{2}-\d{2}([Tt ]\d{2}(:\d{2}.*)?)?$"
-_DATE = (
-    r"^(?P<first>\d{1,4})(?P<mark>[./-])(?P<second>\d{1,2})[./-](?P<third>\d{1,4})"
-    r"(?P<gap>[ T]+)?(?P<hour>\d{1,2})?(?P<minute>:\d{2})?(?P<sec>:\d{2})?(?P<half> ?[AaPp][Mm])?$"
-)
+#: Other ways of writing a time, as in strptime.
+_DATES = ("%d.%m.%Y", "%Y.%m.%d", "%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y")
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,7 +252,18 @@ def looks_like_times(column: pyarrow.ChunkedArray) -> bool:
     some = text_of(column.slice(0, 100))
     if some is None or not len(some):
         return False
-    return bool(pc.all(pc.or_(pc.match_substring_regex(some, _ISO), pc.match_substring_regex(some, _DATE))).as_py())
+    return bool(pc.all(pc.match_substring_regex(some, _ISO)).as_py() or _fitting_formats(some))
+
+
+def _fitting_formats(text: pyarrow.ChunkedArray) -> list[str]:
+    """The ways of writing a time, other than ISO, in which every cell is written."""
+    import pyarrow.compute as pc
+
+    fitting = [date + clock for date in _DATES for clock in _CLOCKS]
+    for cells in (text.slice(0, 1), text):
+        parse = partial(pc.strptime, cells, unit="s", error_is_null=True)
+        fitting = [form for form in fitting if not parse(format=form).null_count]
+    return fitting
 
 
 def find_time_format(label: str, name: str, text: pyarrow.ChunkedArray) -> str | None:
@@ -265,33 +275,13 @@ def find_time_format(label: str, name: str, text: pyarrow.ChunkedArray) -> str |
     >>> find_time_format("t.csv", "Zeit", pyarrow.chunked_array([["27.10.2024 02:30"]]))
     '%d.%m.%Y %H:%M'
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not len(text) or pc.match_substring_regex(text[0], _ISO).as_py():
-        return None
-    parts = pc.extract_regex(text, _DATE)
-    if parts.null_count or len(parts) == 0:
-        return None
-    table = pa.table({"date": parts}).flatten()
-    columns = {column.removeprefix("date."): table[column] for column in table.column_names}
-    row = {column: cells[0].as_py() for column, cells in columns.items()}
-    first, second = (int(pc.max(columns[part].cast(pa.int64())).as_py()) for part in ("first", "second"))
-    if len(row["first"]) == 4:
-        order = "%Y{0}%m{0}%d"
-    elif row["mark"] == "." or (first > 12 >= second):
-        order = "%d{0}%m{0}%Y"
-    elif second > 12 >= first:
-        order = "%m{0}%d{0}%Y"
-    else:
+    fitting = _fitting_formats(text) if len(text) else []
+    if len(fitting) > 1:
         raise InputError(
             f"{label}: column {name!r} does not show which number is the day and which the month; give "
             "time_format='%d/%m/%Y %H:%M' or time_format='%m/%d/%Y %H:%M' (as in strptime)"
         )
-    hour = "" if not row["hour"] else ("%I" if row["half"] else "%H")
-    clock = hour + (":%M" if row["minute"] else "") + (":%S" if row["sec"] else "")
-    half = (" %p" if row["half"].startswith(" ") else "%p") if row["half"] else ""
-    return order.format(row["mark"]) + (row["gap"] if hour else "") + clock + half
+    return fitting[0] if fitting else None
 
 
 def mixed_offsets(label: str, name: str) -> InputError:
