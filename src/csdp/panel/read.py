@@ -661,12 +661,10 @@ def _read_column(label: str, name: str, values: Any) -> pyarrow.ChunkedArray:
             values = values.to_list()
         if not isinstance(values, np.ndarray):
             values = _to_utc(label, name, list(values))
-        elif np.ma.isMaskedArray(values):
-            return pa.chunked_array([pa.array(values.data, mask=np.ma.getmaskarray(values))])
         return pa.chunked_array([pa.array(values)])
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
         raise InputError(f"{label}: column {name!r} holds values of several kinds; make them alike") from None
 
 
