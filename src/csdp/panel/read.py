@@ -264,22 +264,22 @@ def read_input(source: Any, spec: InputSpec) -> Readings:
     if isinstance(source, np.ndarray):
         return _from_array(source, spec)
     table = read_table(source, spec)
-    return to_grid(read_raw(table, spec, find_columns(table, spec)), spec.step, spec.duplicates, spec.resample)
+    return to_grid(read_raw(table, find_columns(table, spec)), spec.step, spec.duplicates, spec.resample)
 
 
-def read_raw(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> RawReadings:
+def read_raw(table: ColumnTable, spec: InputSpec) -> RawReadings:
     """The readings of a table one by one, with their times, before they are put on a grid."""
-    label, columns = table.label, table.columns
-    decimal = spec.decimal or find_decimal(table, spec, roles)
+    label, columns, time = table.label, table.columns, str(spec.time)
+    decimal = spec.decimal or find_decimal(table, spec)
     numbers = partial(read_numbers, label, categories=spec.categories, decimal=decimal)
-    times = partial(read_times, label, roles.time, columns[roles.time], spec.timezone, time_format=spec.time_format)
-    if roles.sequence is not None and roles.value is not None:
-        names, places = _read_sequences(table, roles.sequence, spec.names)
-        cells = numbers(roles.value, columns[roles.value])
+    times = partial(read_times, label, time, columns[time], spec.timezone, time_format=spec.time_format)
+    if spec.sequence is not None and spec.value is not None:
+        names, places = _read_sequences(table, spec.sequence, spec.names)
+        cells = numbers(spec.value, columns[spec.value])
         rows = np.flatnonzero(~np.isnan(cells))
         return RawReadings(label, times(groups=places), rows, places[rows], cells[rows], names)
     clock = times()
-    names = _wide_names(table, roles.time, spec.names)
+    names = _wide_names(table, time, spec.names)
     wide = np.column_stack([numbers(name.strip(), columns[name.strip()]) for name in names])
     return RawReadings.from_wide(label, clock, wide, names)
 
@@ -681,28 +681,23 @@ def _to_utc(label: str, name: str, values: list[Any]) -> list[Any]:
 # ---- which column holds what ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TableColumns:
-    """The columns of a table: a long one names the columns of sequence and value, a wide one has None there."""
+def find_columns(table: ColumnTable, spec: InputSpec) -> InputSpec:
+    """The settings with the columns as names and cells show them, if they are not given; what is not clear is refused.
 
-    time: str
-    sequence: str | None = None
-    value: str | None = None
-
-
-def find_columns(table: ColumnTable, spec: InputSpec) -> TableColumns:
-    """The columns as a specification names them, and else as names and cells show; what is not clear is refused."""
+    A long table names the columns of sequence and value, a wide one has None there.
+    """
     if not table.columns:
         raise InputError(f"{table.label}: no columns")
     time = _find_time(table, spec.time)
-    if spec.sequence is not None or spec.value is not None:
-        return TableColumns(time, *_named_columns(table, spec, time))
     usual = table.find("sequence"), table.find("value")
-    if None not in usual and len(table.columns) == 3:
-        return TableColumns(time, *usual)
-    if spec.names is not None and set(map(str.strip, spec.names)) <= set(table.columns):
-        return TableColumns(time)
-    return TableColumns(time, *_guess_long(table, time))
+    columns: tuple[str | None, str | None] = (None, None)
+    if spec.sequence is not None or spec.value is not None:
+        columns = _named_columns(table, spec, time)
+    elif None not in usual and len(table.columns) == 3:
+        columns = usual
+    elif spec.names is None or not set(map(str.strip, spec.names)) <= set(table.columns):
+        columns = _guess_long(table, time)
+    return replace(spec, time=time, sequence=columns[0], value=columns[1])
 
 
 def _find_time(table: ColumnTable, given: str | None) -> str:
@@ -782,12 +777,12 @@ def holds_words(column: pyarrow.ChunkedArray) -> bool:
     return not pc.all(plain).as_py() if len(words) else False
 
 
-def find_decimal(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> str:
+def find_decimal(table: ColumnTable, spec: InputSpec) -> str:
     """The decimal mark of the columns that are read: a comma if numbers have one, and nothing else would read them.
 
     >>> import pyarrow
     >>> table = ColumnTable("t.csv", {"a": pyarrow.chunked_array([["20,5", "21"]])})
-    >>> find_decimal(table, InputSpec(), TableColumns("time"))
+    >>> find_decimal(table, InputSpec(time="time"))
     ','
     """
     import pyarrow as pa
@@ -795,10 +790,10 @@ def find_decimal(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> st
 
     if spec.categories is not None:
         return "."
-    wanted = {roles.value} if roles.value is not None else {name.strip() for name in spec.names or table.columns}
+    wanted = {spec.value} if spec.value is not None else {name.strip() for name in spec.names or table.columns}
     unclear = ""
     for name, column in table.columns.items():
-        words = text_of(column.slice(0, _CELLS)) if name in wanted and name != roles.time else None
+        words = text_of(column.slice(0, _CELLS)) if name in wanted and name != spec.time else None
         if words is None:
             continue
         words = words.filter(pc.invert(pc.is_in(pc.utf8_lower(words), value_set=pa.array(EMPTY))))
@@ -930,11 +925,9 @@ def find_input(source: Any, given: InputSpec = _NO_SPEC) -> FoundInput:
     spec = spec.override(**table.found)
     if isinstance(source, str | Path):
         spec = spec.override(file=str(source))
-    roles = find_columns(table, spec)
-    spec = spec.override(time=roles.time, sequence=roles.sequence, value=roles.value)
-    spec, left_out = _choose_columns(table, spec, roles)
-    spec = _find_formats(table, spec, roles)
-    raw = read_raw(table, spec, roles)
+    spec, left_out = _choose_columns(table, find_columns(table, spec))
+    spec = _find_formats(table, spec)
+    raw = read_raw(table, spec)
     spec, repeated = _choose_rows(raw, spec)
     spec, pace = _choose_step(raw, spec)
     readings = to_grid(raw, spec.step, spec.duplicates, spec.resample)
@@ -944,7 +937,7 @@ def find_input(source: Any, given: InputSpec = _NO_SPEC) -> FoundInput:
         *_describe_text(spec),
         _describe_shape(spec, readings),
         *left_out,
-        _describe_times(table, spec, roles, readings),
+        _describe_times(table, spec, readings),
         ("step", f"{spec.step}{pace}", "--step --resample"),
         _describe_gaps(readings),
         repeated,
@@ -952,15 +945,15 @@ def find_input(source: Any, given: InputSpec = _NO_SPEC) -> FoundInput:
     return FoundInput(spec, readings, facts, _first_rows(table))
 
 
-def _choose_columns(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> tuple[InputSpec, tuple[Fact, ...]]:
+def _choose_columns(table: ColumnTable, spec: InputSpec) -> tuple[InputSpec, tuple[Fact, ...]]:
     """Columns of words: categories if all are, and else left out."""
     if spec.names is not None or spec.categories is not None:
         return spec, ()
-    if roles.value is not None:
-        if holds_words(table.columns[roles.value]):
-            return _with_categories(table, spec, [roles.value])
+    if spec.value is not None:
+        if holds_words(table.columns[spec.value]):
+            return _with_categories(table, spec, [spec.value])
         return spec, ()
-    others = {name: column for name, column in table.columns.items() if name != roles.time}
+    others = {name: column for name, column in table.columns.items() if name != spec.time}
     words = [name for name, column in others.items() if holds_words(column) or looks_like_times(column)]
     if not words:
         return spec, ()
@@ -993,12 +986,12 @@ def _with_categories(table: ColumnTable, spec: InputSpec, columns: list[str]) ->
     return spec.override(categories=sorted(labels), categories_from="readings"), (fact,)
 
 
-def _find_formats(table: ColumnTable, spec: InputSpec, roles: TableColumns) -> InputSpec:
-    words = text_of(table.columns[roles.time]) if spec.time_format is None else None
+def _find_formats(table: ColumnTable, spec: InputSpec) -> InputSpec:
+    words = text_of(table.columns[str(spec.time)]) if spec.time_format is None else None
     if words is not None:
-        spec = spec.override(time_format=find_time_format(table.label, roles.time, words))
+        spec = spec.override(time_format=find_time_format(table.label, str(spec.time), words))
     if spec.decimal is None and spec.categories is None:
-        mark = find_decimal(table, spec, roles)
+        mark = find_decimal(table, spec)
         spec = spec.override(decimal=mark if mark != "." or spec.delimiter is not None else None)
     return spec
 
@@ -1073,18 +1066,18 @@ def _describe_shape(spec: InputSpec, readings: Readings) -> Fact:
     return "shape", f"long, column {spec.sequence!r} has {count}; readings in {spec.value!r}", "--sequence --value"
 
 
-def _describe_times(table: ColumnTable, spec: InputSpec, roles: TableColumns, readings: Readings) -> Fact:
+def _describe_times(table: ColumnTable, spec: InputSpec, readings: Readings) -> Fact:
     if readings.times.dtype.kind != "M":
         zone = "whole numbers"
     elif spec.timezone is not None:
         zone = f"local times of {spec.timezone}, here in UTC"
-    elif has_offsets(table.columns[roles.time]):
+    elif has_offsets(table.columns[str(spec.time)]):
         zone = "with offsets, here in UTC"
     else:
         zone = "without a zone, taken as they are"
     form = f", written {spec.time_format}" if spec.time_format is not None else ""
     span = f"{readings.times[0]} to {readings.times[-1]}"
-    return "times", f"column {roles.time!r}{form}, {zone}: {span}", "--time --timezone --time-format"
+    return "times", f"column {spec.time!r}{form}, {zone}: {span}", "--time --timezone --time-format"
 
 
 def _describe_gaps(readings: Readings) -> Fact:
