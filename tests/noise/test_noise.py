@@ -28,15 +28,6 @@ def test_streams_of_a_key_are_the_same_in_every_version() -> None:
     assert seal == "d1fb2fb925b6db46564106dab36ceb3cc01bfaf222e899877a0dda25783eed6a"
 
 
-def test_scales_are_broadcast_along_the_last_axis() -> None:
-    noise = two_sided_geometric([1e-3, 1.0, 1e6], (2000, 3), seeded(1))
-    assert noise.shape == (2000, 3)
-    assert noise.dtype == np.int64
-    assert (noise[:, 0] == 0).all()
-    assert 0 < np.abs(noise[:, 1]).max() < 40
-    assert np.abs(noise[:, 2]).max() > 1e6
-
-
 def test_numbers_of_every_kind_are_taken_exactly() -> None:
     same = [
         1000.0,
@@ -45,7 +36,6 @@ def test_numbers_of_every_kind_are_taken_exactly() -> None:
         np.float64(1000),
         np.float32(1000),
         np.int32(1000),
-        np.array(1000.0),
     ]
     drawn = {two_sided_geometric(s, 50, seeded(2)).tobytes() for s in same}
     assert len(drawn) == 1
@@ -70,8 +60,6 @@ def test_empty_and_scalar_shapes(shape: int | tuple[int, ...]) -> None:
         "5",
         1j,
         [1.0, -1.0],
-        [[1.0], [2.0, 3.0]],
-        [],
     ],
 )
 def test_bad_scales_are_refused(scale: object) -> None:
@@ -83,11 +71,6 @@ def test_bad_scales_are_refused(scale: object) -> None:
 def test_bad_shapes_are_refused(shape: object) -> None:
     with pytest.raises(InputError, match="shape"):
         two_sided_geometric(1.0, shape, seeded(1))  # type: ignore[arg-type]
-
-
-def test_scales_that_do_not_broadcast_are_refused() -> None:
-    with pytest.raises(InputError, match="broadcast"):
-        two_sided_geometric([1.0, 2.0], (2, 3), seeded(1))
 
 
 def test_numpy_generators_are_refused() -> None:

@@ -24,7 +24,7 @@ from math import exp, expm1, floor, prod
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from csdp.errors import InputError, TooLargeError
 from csdp.noise.randomness import Randomness, Words
@@ -53,16 +53,16 @@ Scale = float | Fraction
 # ---- for callers -----------------------------------------------------------------------------------------------------
 
 
-def two_sided_geometric(scale: Scale | ArrayLike, shape: int | tuple[int, ...], randomness: Randomness) -> Ints:
+def two_sided_geometric(scale: Scale, shape: int | tuple[int, ...], randomness: Randomness) -> Ints:
     """Draw independent two-sided geometric (discrete Laplace) integers.
 
     `Pr(n) = (1-q)/(1+q) q^|n|` with `q = exp(-1/scale)`; for a query on a lattice of step g with sensitivity
-    `Delta_f`, `scale = Delta_f / (g epsilon_c)`. An array of scales is broadcast to the shape.
+    `Delta_f`, `scale = Delta_f / (g epsilon_c)`.
 
     Guarantee: the law is exact, given uniform random words; a value beyond int64 raises, it never wraps. The
     time a draw takes is not constant, and is no part of the guarantee. Reference: Ghosh, Roughgarden and
     Sundararajan, "Universally utility-maximizing privacy mechanisms" (2009), for the mechanism; the digits
-    are derived above.
+    are derived in `ThresholdTable`.
 
     >>> noise = two_sided_geometric(1000.0, (2, 3), Randomness.secure())
     >>> noise.shape, noise.dtype
@@ -74,24 +74,7 @@ def two_sided_geometric(scale: Scale | ArrayLike, shape: int | tuple[int, ...], 
         dimensions = np.broadcast_shapes(shape)
     except (TypeError, ValueError):
         raise InputError(f"shape is {shape!r}; allowed are an integer of at least 0 or a tuple of such") from None
-    try:
-        if isinstance(scale, Fraction):
-            return draw(_check_scale(scale), prod(dimensions), randomness.words()).reshape(dimensions)
-        scales = np.asarray(scale)
-        if scales.ndim == 0:
-            return draw(_check_scale(scale), prod(dimensions), randomness.words()).reshape(dimensions)
-        scales = np.broadcast_to(scales, dimensions)
-    except InputError:
-        raise
-    except ValueError:
-        raise InputError(f"the scales are no array that broadcasts to the noise's shape {dimensions}") from None
-    distinct, place = np.unique(scales, return_inverse=True)
-    exact = [_check_scale(s) for s in distinct.tolist()]
-    noise = np.empty(scales.size, np.int64)
-    for k, one in enumerate(exact):
-        cells = np.flatnonzero(place.reshape(-1) == k)
-        noise[cells] = draw(one, cells.size, randomness.words())
-    return noise.reshape(dimensions)
+    return draw(_check_scale(scale), prod(dimensions), randomness.words()).reshape(dimensions)
 
 
 def prepare_draws(count: int) -> None:
@@ -117,7 +100,7 @@ def _check_scale(scale: object) -> Fraction:
     """A scale as an exact fraction; InputError if it is not allowed."""
     if type(scale) is Fraction and scale.denominator <= 10**9 * scale.numerator <= 10**18 * scale.denominator:
         return scale  # the way of every release: whole numbers compare faster than fractions with floats
-    number = scale.item() if isinstance(scale, np.generic | np.ndarray) else scale
+    number = scale.item() if isinstance(scale, np.generic) else scale
     if (
         isinstance(number, int | float | Fraction)
         and not isinstance(number, bool)
