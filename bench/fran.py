@@ -7,7 +7,7 @@ import numpy as np
 from bench.record import Record, median_seconds, ratio_record, scaled_size
 from csdp import CoupledChain, Mean, Plan, fran
 from csdp.noise import Randomness, two_sided_geometric
-from csdp.noise.bitslice import COMPILED_FROM
+from csdp.noise.geometric import COMPILED_FROM
 
 
 def tick_seconds(sequences: int, *, rounds: int = 200) -> tuple[float, float]:

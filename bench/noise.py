@@ -17,7 +17,7 @@ import numpy as np
 from bench.peers import peer_speed
 from bench.record import Record, median_seconds, ratio_record, scaled_size
 from csdp.noise import Randomness, two_sided_geometric
-from csdp.noise.bitslice import COMPILED_FROM
+from csdp.noise.geometric import COMPILED_FROM
 
 SCALE = 1000.0
 COUNT = 1_000_000

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 
@@ -86,22 +84,3 @@ def test_a_ledger_with_a_long_number(tmp_path):
     raw.close()
     with csdp.Ledger.open(book, read_only=True) as ledger:
         assert any("payload that cannot be read" in str(problem) for problem in ledger.verify())
-    for command in (("ledger", "verify"), ("ledger", "show")):
-        done = subprocess.run(
-            [sys.executable, "-m", "csdp", *command, str(book)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=100,
-        )
-        assert "Traceback" not in done.stderr
-        assert DIGITS not in done.stdout + done.stderr
-
-
-def test_the_command_line(tmp_path):
-    (tmp_path / "chain.json").write_text(f'{{"coupling": [[{DIGITS}]], "transitions": [[0.7, 0.3], [0.3, 0.7]]}}')
-    command = [sys.executable, "-m", "csdp", "leakage", str(tmp_path / "chain.json"), "--age", "1", "--epsilon-c", "1"]
-    done = subprocess.run([*command, "--query", "mean"], capture_output=True, text=True, check=False, timeout=100)
-    assert done.returncode == 2
-    assert "4,300 digits" in done.stderr
-    assert "Traceback" not in done.stderr

@@ -15,8 +15,6 @@ from csdp.ledger import Admission, Charge, DatasetState
 from csdp.publisher import Standing
 from csdp.query import parse_query
 from csdp.report.page import report_ledger
-from csdp.stream.from_spec import load_plan
-from csdp.stream.spec import read_spec
 
 SLOW, FAST = (CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]], direction="backward", names=["a"]) for p in (0.05, 0.3))
 CLOCK = EnvironmentChain([SLOW, FAST], cycle=(0, 1))
@@ -112,27 +110,6 @@ def test_a_plan_file(tmp_path: Path, text: str, plan: Plan, words: str) -> None:
 
 
 @EACH
-def test_a_stream(tmp_path: Path, text: str, plan: Plan, words: str) -> None:
-    (tmp_path / "plan.json").write_text(text)
-    spec = """\
-dataset = "d"
-plan = "plan.json"
-ledger = "ledger.db"
-[limits]
-budget = 1.0
-[clock]
-step = 60
-[source]
-kind = "stdin"
-[sink]
-kind = "stdout"
-"""
-    (tmp_path / "stream.toml").write_text(spec)
-    with pytest.raises(CsdpError, match=words):
-        load_plan(read_spec(tmp_path / "stream.toml"))
-
-
-@EACH
 @pytest.mark.parametrize("changed", [False, True], ids=["live", "before"])
 def test_a_ledger(tmp_path: Path, text: str, plan: Plan, words: str, changed: bool) -> None:
     """Also if the dataset went on under another plan, with a state carried over from it."""
@@ -155,11 +132,3 @@ def test_a_ledger(tmp_path: Path, text: str, plan: Plan, words: str, changed: bo
         assert not any(told.charges.values())  # also those under the plan after it, whose history is not known
     with pytest.raises(CsdpError, match=words):
         report_ledger(where, tmp_path / "report", dataset="d", version="0")
-
-
-@pytest.mark.parametrize("option", [("--per-phase",), ("--mechanism", "auto")], ids=["phases", "table"])
-def test_the_command_lacks_what_was_removed(tmp_path: Path, option: tuple[str, ...]) -> None:
-    (tmp_path / "clock.json").write_text(CLOCK.to_json())
-    told = run_command("plan", str(tmp_path / "clock.json"), "--budget", "1", *option)
-    assert told.returncode == 2
-    assert option[0] in told.stderr

@@ -8,6 +8,7 @@ where it is there.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -165,53 +166,10 @@ def _remove_own(folder: Path, mark: int, owner: int) -> None:
     os.close(mark)
 
 
-@contextmanager
-def open_part(path: Path) -> Iterator[tuple[int, Path]]:
-    """A file of mode 0600 beside `path` to write into and to put in its place; removed where that did not happen.
-
-    Parts of the same file that dead processes left are removed first: they may hold readings.
-
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with open_part(Path(folder, "state")) as (handle, part):
-    ...         name_and_mode = part.name.startswith(".state."), oct(part.stat().st_mode & 0o777)
-    ...     name_and_mode, list(Path(folder).iterdir())
-    ((True, '0o600'), [])
-    """
-    start, end = f".{path.name}.", ".new"
-    with os.scandir(path.parent) as entries:
-        left = [entry.path for entry in entries if entry.name.startswith(start) and entry.name.endswith(end)]
-    for other in left:
-        with suppress(OSError):
-            _unlink_abandoned(other)
-    handle, part = _make_marked_file(path, start, end)
-    try:
-        yield handle, part
-    finally:
-        with suppress(FileNotFoundError):
-            part.unlink()
-        os.close(handle)
-
-
-def _make_marked_file(path: Path, start: str, end: str) -> tuple[int, Path]:
-    while True:
-        part = path.with_name(f"{start}{os.getpid()}.{os.urandom(4).hex()}{end}")
-        handle = open_bytes(part, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        if _try_lock(handle) and os.fstat(handle).st_nlink:
-            return handle, part
-        os.close(handle)
-
-
-def _unlink_abandoned(part: str) -> None:
-    handle = open_bytes(part, os.O_RDWR)
-    try:
-        if _try_lock(handle):
-            os.unlink(part)
-    finally:
-        os.close(handle)
-
-
 def write_privately(path: Path, content: bytes) -> None:
     """Replace a file by one of mode 0600 in one step; an error leaves the old file. Durable when this returns.
+
+    One process writes a file at a time. What a killed one left beside it may hold readings, and is removed.
 
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = Path(folder) / "keys.json"
@@ -219,12 +177,18 @@ def write_privately(path: Path, content: bytes) -> None:
     ...     file.read_bytes(), oct(file.stat().st_mode & 0o777), len(list(file.parent.iterdir()))
     (b'{}', '0o600', 1)
     """
-    with open_part(path) as (handle, part):
-        with os.fdopen(handle, "wb", closefd=False) as file:
+    for entry in path.parent.iterdir():
+        if re.fullmatch(rf"\.{re.escape(path.name)}\.[0-9a-f]{{16}}\.new", entry.name):
+            entry.unlink(missing_ok=True)
+    part = path.with_name(f".{path.name}.{os.urandom(8).hex()}.new")
+    try:
+        with os.fdopen(open_bytes(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(handle)
+            os.fsync(file.fileno())
         os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
     sync_directory(path.parent)
 
 

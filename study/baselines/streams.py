@@ -19,7 +19,6 @@ import numpy.typing as npt
 
 from csdp.bounds.result import as_text, round_up
 from csdp.chain import Model
-from csdp.noise import simulate_noise
 from csdp.numbers import Floats
 from csdp.plan import Plan
 from csdp.query_table import Query
@@ -61,7 +60,9 @@ class AnswerStream:
     def noise(self, factor: float, shape: tuple[int, ...], source: np.random.Generator) -> Floats:
         """Noise of scale `factor` times the sensitivity, in whole steps of the lattice of the answers."""
         scale = Fraction(self.plan.lattice_sensitivity) * Fraction(factor) / Fraction(self.plan.step)
-        return np.asarray(simulate_noise(float(scale), shape, source) * self.step, dtype=np.float64)
+        stop = -math.expm1(-1 / float(scale))
+        drawn = source.geometric(stop, shape) - source.geometric(stop, shape)  # the same law, for simulations
+        return np.asarray(drawn * self.step, dtype=np.float64)
 
 
 @lru_cache(maxsize=4)

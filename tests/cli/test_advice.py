@@ -20,7 +20,6 @@ LONG = "time,who,x,y\n" + "".join(f"{t},{w},{t % 2},{(t + 1) % 2}\n" for t in ra
 #: A file, and the remedy that the error of a command which reads it must name.
 READING = {
     "two rows of one time": (WIDE + "5,0,0\n", ["--duplicates", "last"]),
-    "rows out of order": (WIDE + "2,0,0\n", "sort = true in an [input] section (`csdp open`)"),
     "times off the grid": (
         "time,a\n2024-01-01T00:00,0\n2024-01-01T00:00:59,1\n2024-01-05T11:01:13,1\n2024-06-01T11:01:20,1\n",
         ["--step", "1h", "--resample", "last"],
@@ -51,12 +50,8 @@ def test_each_remedy_for_a_file_leads_on(run, fails, tmp_path, case):
     file, section = tmp_path / "d.csv", tmp_path / "in.toml"
     file.write_text(text)
     message = fails("fit", file, "--public", "--ensemble", "0", "-o", tmp_path / "chain.json")
-    if isinstance(remedy, str):
-        assert remedy in message
-        section.write_text('[input]\nfile = "d.csv"\nsort = true\nduplicates = "first"\n')
-    else:
-        assert f"csdp open {remedy[0]}" in message or f"csdp open {remedy[2]}" in message
-        run("open", file, *remedy, "-o", section)
+    assert f"csdp open {remedy[0]}" in message or f"csdp open {remedy[2]}" in message
+    run("open", file, *remedy, "-o", section)
     run("init", section, "-o", tmp_path / "stream.toml")
 
 

@@ -75,14 +75,6 @@ def test_what_is_no_place_for_a_ledger(where: str, message: str) -> None:
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_server_out_of_reach_is_named_without_its_password() -> None:
-    with pytest.raises(LedgerBusyError, match=r"database 'ward' at 127\.0\.0\.1 is out of reach") as refused:
-        Ledger.open("postgresql://me:hunter2@127.0.0.1:9/ward", timeout=2)
-    assert "hunter2" not in str(refused.value)
-    with pytest.raises(LedgerBusyError, match="database 'ward' at the local socket is out of reach"):
-        Ledger.open("postgresql:///ward?port=9", timeout=2)
-
-
 def test_settings_are_checked(path: Path) -> None:
     with pytest.raises(InputError, match="timeout"):
         Ledger.open(path, timeout=0)

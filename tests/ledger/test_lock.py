@@ -36,15 +36,6 @@ def test_a_second_holder_is_refused_in_words(open_ledger: OpenLedger) -> None:
     open_ledger().hold("ward-7")
 
 
-def test_readers_need_no_right(open_ledger: OpenLedger) -> None:
-    first, second = open_ledger(), open_ledger()
-    register(first)
-    first.hold("ward-7")
-    first.commit(reserve_one(first, 1), {"value": 1.0})
-    assert second.summary("ward-7").committed == 1
-    assert second.verify() == []
-
-
 def test_a_standby_takes_over_and_the_old_holder_is_refused(where: str, open_ledger: OpenLedger) -> None:
     """The holder is stopped and its session ended; it wakes up while another process publishes."""
     ledger = open_ledger()

@@ -12,20 +12,19 @@ import pytest
 from numpy.typing import NDArray
 
 from csdp.errors import UnsafeRandomnessWarning
-from csdp.noise import Randomness, bitslice, compiled
-from csdp.noise.bitslice import Threshold
-from csdp.noise.compiled import WHOLE
+from csdp.noise import Randomness, geometric
+from csdp.noise.geometric import WHOLE, Threshold
 
 FAST = ["numpy", "compiled"]
 ENGINES = [*FAST, "interpreted"]
 SCALES = [1e-9, 0.01, 1 / 12, 0.5, 1.0, 7.3, 1000.0, 2.0**16 / 12, 65536.0, 1e9]  # one of exactly sixteen digits
 
 
-def engine(name: str) -> bitslice.SamplerLoops:
+def engine(name: str) -> geometric.SamplerLoops:
     """The numpy loops, the compiled ones, or the source of the compiled ones as Python runs it."""
     if name == "interpreted":
-        return bitslice.SamplerLoops(compiled.compare, compiled.narrow, compiled.assemble)
-    return bitslice.NUMPY if name == "numpy" else bitslice.compiled_engine()
+        return geometric.LOOPS
+    return geometric.NUMPY if name == "numpy" else geometric.compiled_engine()
 
 
 def seeded(seed: int) -> Randomness:
@@ -159,6 +158,6 @@ def random_oracle(scale: Fraction, width: int, seed: int) -> Oracle:
 def check(oracle: Oracle, scale: Fraction, name: str) -> None:
     replay = Replay(oracle.log)
     with np.errstate(over="ignore"):  # two's complement on purpose, where Python runs what is to be compiled
-        noise = bitslice.draw(scale, len(oracle.values), replay, engine=engine(name))
+        noise = geometric.draw(scale, len(oracle.values), replay, engine=engine(name))
     assert noise.tolist() == oracle.values
     assert replay.at == len(oracle.log)

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from csdp.errors import TooLargeError
-from csdp.noise import bitslice
-from csdp.noise.bitslice import Threshold, ThresholdTable
+from csdp.noise import geometric
+from csdp.noise.geometric import Threshold, ThresholdTable
 from csdp.noise.randomness import Words
 
 from noise.exact import ENGINES, FAST, SCALES, Oracle, check, engine, oracle_digits, random_oracle  # isort: skip
@@ -24,7 +24,7 @@ from noise.exact import ENGINES, FAST, SCALES, Oracle, check, engine, oracle_dig
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_threshold_digits_agree_with_integer_arithmetic(scale: float) -> None:
-    for law in bitslice.threshold_table(Fraction(scale)).thresholds:
+    for law in geometric.threshold_table(Fraction(scale)).thresholds:
         for k in (0, 1, 2, 7):
             assert law.word(k) == oracle_digits(law.exponent, law.is_odds, 64 * (k + 1)) % 2**64
 
@@ -52,13 +52,13 @@ def test_digits_are_proven_however_close_a_probability_is_to_a_short_one(thin: i
 
 
 def test_a_threshold_of_a_billion_zeros_is_known_without_computing_it() -> None:
-    law = bitslice.threshold_table(Fraction(1e-9)).tail
+    law = geometric.threshold_table(Fraction(1e-9)).tail
     assert law.word(0) == law.word(3) == law.word(10**6) == 0
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.5, 1.0, 7.3, 40.0])
 def test_digits_sign_and_tail_together_give_the_two_sided_geometric_law(scale: float) -> None:
-    law = bitslice.threshold_table(Fraction(scale))
+    law = geometric.threshold_table(Fraction(scale))
     *digits, sign, tail = [t.word(0) / 2**64 for t in law.thresholds]
     q = np.exp(-1 / scale)
     for n in [*range(-300, 301), 1000, -2000]:
@@ -98,7 +98,7 @@ def test_ties_beyond_the_first_64_digits_are_broken_exactly(scale: float, name: 
             return 2**64 - 1
         return (exact + int(source.choice([0, 1, -1]))) % 2**64
 
-    oracle_laws = bitslice.threshold_table(Fraction(scale)).thresholds
+    oracle_laws = geometric.threshold_table(Fraction(scale)).thresholds
     oracle = Oracle(Fraction(scale), 2, choose, single)
     assert len(oracle.log) > 64 * len(oracle_laws)
     check(oracle, Fraction(scale), name)
@@ -143,11 +143,11 @@ def test_the_tail_goes_on_with_its_own_probability(scale: float, name: str) -> N
 
 
 def test_a_value_beyond_64_bits_raises_and_never_wraps() -> None:
-    assert bitslice._move_away(0, 2**63 - 1) == 2**63 - 1
-    assert bitslice._move_away(-1, 2**63 - 1) == -(2**63)
+    assert geometric._move_away(0, 2**63 - 1) == 2**63 - 1
+    assert geometric._move_away(-1, 2**63 - 1) == -(2**63)
     for value in (0, -1):
         with pytest.raises(TooLargeError) as caught:
-            bitslice._move_away(value, 2**63)
+            geometric._move_away(value, 2**63)
         assert caught.value.limit == 2.0**63
 
 
@@ -155,28 +155,30 @@ def test_a_value_beyond_64_bits_raises_and_never_wraps() -> None:
 def test_overflow_raises_from_the_sampler_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     likely = tuple(Threshold(Fraction(1, 10), True) for _ in range(64))
     law = ThresholdTable(62, likely, np.array([t.word(0) for t in likely], np.uint64))
-    monkeypatch.setattr(bitslice, "threshold_table", lambda scale: law)
+    monkeypatch.setattr(geometric, "threshold_table", lambda scale: law)
     with pytest.raises(TooLargeError, match="broken"):
-        bitslice.draw(Fraction(1), 64, Words(bytes(32)), engine=engine(name))
+        geometric.draw(Fraction(1), 64, Words(bytes(32)), engine=engine(name))
 
 
 def test_a_long_draw_begins_as_one_that_fills_its_first_block() -> None:
     """Blocks of 512 words take their random words one after the other, whatever follows."""
     first = 64 * 512
-    long, short = (bitslice.draw(Fraction(9), n, Words(bytes(32)), engine=bitslice.NUMPY) for n in (first + 99, first))
+    long, short = (
+        geometric.draw(Fraction(9), n, Words(bytes(32)), engine=geometric.NUMPY) for n in (first + 99, first)
+    )
     np.testing.assert_array_equal(long[:first], short)
     assert (long[first:] != long[:99]).any()
 
 
 def test_numba_is_loaded_by_the_first_large_draw_and_used_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
     for count in (2**14, 2**14 + 1):
-        loaded = lru_cache(lambda: bitslice.NUMPY)
-        monkeypatch.setattr(bitslice, "compiled_engine", loaded)
-        bitslice.draw(Fraction(9), 2**14 - 1, Words(bytes(32)))
+        loaded = lru_cache(lambda: geometric.NUMPY)
+        monkeypatch.setattr(geometric, "compiled_engine", loaded)
+        geometric.draw(Fraction(9), 2**14 - 1, Words(bytes(32)))
         assert loaded.cache_info().currsize == 0
-        bitslice.draw(Fraction(9), count, Words(bytes(32)))
+        geometric.draw(Fraction(9), count, Words(bytes(32)))
         assert loaded.cache_info().currsize == 1
-        bitslice.draw(Fraction(9), 1, Words(bytes(32)))
+        geometric.draw(Fraction(9), 1, Words(bytes(32)))
         assert loaded.cache_info().hits == 1
 
 
@@ -186,9 +188,9 @@ def test_numba_is_loaded_by_the_first_large_draw_and_used_from_then_on(monkeypat
     st.integers(0, 3000),
     st.integers(0, 2**32),
 )
-@example(1000.0, 64 * bitslice.BLOCK * 2 + 65, 1)
-@example(1e9, 64 * bitslice.BLOCK + 1, 2)
-@example(1024 / 12, 64 * bitslice.BLOCK * 3, 3)
+@example(1000.0, 64 * geometric.BLOCK * 2 + 65, 1)
+@example(1e9, 64 * geometric.BLOCK + 1, 2)
+@example(1024 / 12, 64 * geometric.BLOCK * 3, 3)
 @example(2.0**15 / 12, 200, 4)  # 15 digits and the sign fill a field of 16 exactly
 @example(2.0**16 / 12, 200, 5)
 @example(2.0**31 / 12, 200, 6)
@@ -196,6 +198,6 @@ def test_numba_is_loaded_by_the_first_large_draw_and_used_from_then_on(monkeypat
 def test_numpy_and_compiled_give_the_same_bits(scale: float | Fraction, count: int, seed: int) -> None:
     key = seed.to_bytes(32, "big")
     plain, compiled = (
-        bitslice.draw(Fraction(scale), count, Words(key), engine=engine(e)) for e in ("numpy", "compiled")
+        geometric.draw(Fraction(scale), count, Words(key), engine=engine(e)) for e in ("numpy", "compiled")
     )
     np.testing.assert_array_equal(plain, compiled)

@@ -82,19 +82,6 @@ def test_constant_columns(strategy: str) -> None:
     CoupledChain(np.eye(2), np.full((2, 2, *[found.state_count] * 2), 1 / found.state_count), values=found.values)
 
 
-def test_uniform_edges() -> None:
-    found = Discretiser.fit(NUMBERS, states=4, strategy="uniform", bounds=(0, 100))
-    assert found.edges.tolist() == [[25, 50, 75]] * 3
-    assert found.values.tolist() == [[12.5, 37.5, 62.5, 87.5]] * 3
-    assert found.source == "declared"
-    per_sequence = Discretiser.declared(["a", "b"], states=2, bounds=[(0, 10), (0, 100)])
-    assert per_sequence.edges.tolist() == [[5], [50]]
-    with pytest.warns(PrivacyLeakWarning, match="smallest and largest"):
-        from_data = Discretiser.fit(np.array([[0.0], [8.0]]), states=4, strategy="uniform")
-    assert from_data.edges.tolist() == [[2, 4, 6]]
-    assert from_data.source == "private"
-
-
 def test_given_edges_and_their_values() -> None:
     found = Discretiser.declared(["a"], edges=[10, 20, 30])
     assert found.values.tolist() == [[5, 15, 25, 35]]
@@ -180,13 +167,6 @@ def test_declarations_take_nothing_from_private_data(settings_: dict) -> None:
     assert one.source == "declared"
 
 
-def test_values_from_private_data_depend_on_edges_and_bounds_alone() -> None:
-    with pytest.warns(PrivacyLeakWarning):
-        found = Discretiser.fit(NUMBERS, states=4, bounds=(0, 100))
-    ends = np.column_stack([np.zeros(3), found.edges, np.full(3, 100)])
-    np.testing.assert_allclose(found.values, (ends[:, 1:] + ends[:, :-1]) / 2, atol=1e-4)
-
-
 def test_readings_outside_the_bounds_are_clamped() -> None:
     cells = np.array([[-5.0, 1.0], [3.0, 99.0], [12.0, NAN]])
     found = Discretiser.declared(["x1", "x2"], states=2, bounds=(0, 10))
@@ -236,7 +216,6 @@ def test_it_is_saved(tmp_path: Path) -> None:
         one.save(tmp_path / "d.json")
         again = Discretiser.load(tmp_path / "d.json")
         assert again == one
-        assert hash(again) == hash(one)
         assert again.to_dict() == one.to_dict()
         json.loads(one.to_json(), parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
     assert made[0] != made[1]
@@ -251,11 +230,8 @@ def test_it_is_saved(tmp_path: Path) -> None:
     [
         ({"schema": "csdp.discretiser/2"}, "schema 'csdp.discretiser/2' given; this version reads csdp.discretiser/1"),
         ({"edges": [[2, 1]]}, "rise"),
-        ({"edges": [[None, 1]]}, "rise"),
-        ({"values": [[1, 2, None]]}, "garbled|NaN"),
         ({"names": ["a", "b"]}, "garbled"),
         ({"strategy": "magic"}, "unknown strategy"),
-        ({"source": "hearsay"}, "unknown strategy"),
         ({"bounds": [1, 0]}, "below high"),
         ({"categories": ["x"]}, "1 given for 3"),
     ],
@@ -280,20 +256,16 @@ def test_files_that_are_no_discretiser_at_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings_", "message"),
     [
-        ({"states": 1}, "2 to 256"),
-        ({"states": 2.0}, "2 to 256"),
+        ({"states": 1}, "at least 2 and at most 256"),
         ({"strategy": "kmeans"}, "'quantile', 'uniform', 'edges', 'categories'"),
         ({"strategy": "edges"}, "needs them"),
         ({"strategy": "uniform", "edges": [1, 2]}, "leave one out"),
         ({"edges": [1], "categories": ["a", "b"]}, "one of the two"),
         ({"edges": [2, 1]}, "rise"),
         ({"edges": [1, np.nan]}, "finite"),
-        ({"edges": ["x"]}, "one row of numbers"),
-        ({"edges": [[1, 2]] * 2}, "each of 3 sequences"),
         ({"edges": [1, 2], "bounds": (1.5, 3)}, "inside the bounds"),
         ({"bounds": (1, 1)}, "below high"),
         ({"bounds": "wide"}, "one row of numbers"),
-        ({"bounds": [(0, 1)] * 2}, "each of 3 sequences"),
         ({"categories": ["a"]}, "at least two"),
         ({"categories": "ab"}, "list of labels"),
         ({"categories": ["a", "b"], "bounds": (0, 1)}, "leave out"),

@@ -12,7 +12,6 @@ import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import feather
 
 from csdp import InputSpec, Readings, find_input, read_readings
 from csdp.errors import InputError
@@ -27,7 +26,7 @@ def check(found: Readings) -> None:
 
 @pytest.mark.parametrize(
     ("delimiter", "encoding"),
-    [(",", "utf-8-sig"), (";", "latin-1"), ("\t", "utf-16"), ("|", "utf-16-be"), (",", "cp1252"), (";", "utf-16-le")],
+    [(",", "utf-8-sig"), (";", "latin-1"), ("\t", "utf-16"), ("|", "cp1252")],
 )
 def test_delimiters_and_encodings(tmp_path: Path, delimiter: str, encoding: str) -> None:
     lines = ["time,größe,b", "0,1.5,10", "1,2.5,", "2,3.5,30"]
@@ -68,7 +67,7 @@ def test_decimal_commas() -> None:
     np.testing.assert_array_equal(found.readings, [[-0.5, 3], [12.5, 4], [np.nan, 5]])
     with pytest.raises(InputError, match=r"row 2 is not a number with a decimal comma"):
         read_readings({"time": [0, 1], "a": ["0,5", "1.5"]}, decimal=",")
-    with pytest.raises(InputError, match=r"decimal='\.' or decimal=','"):
+    with pytest.raises(InputError, match=r"one of '\.', ',' is allowed"):
         read_readings({"time": [0, 1], "a": [1, 2]}, decimal="'")
 
 
@@ -149,7 +148,7 @@ class TestColumns:
 
     def test_a_wide_table_is_not_taken_for_a_long_one(self) -> None:
         assert read_readings({"time": [0, 1], "id": [1, 2], "x": [3, 4]}).names == ("id", "x")
-        with pytest.raises(InputError, match="appears twice"):
+        with pytest.raises(InputError, match="two readings of 'a'"):
             read_readings({"time": [0, 0], "a": [1, 2], "b": [3, 4]})
 
     def test_columns_of_words(self) -> None:
@@ -163,16 +162,12 @@ class TestColumns:
 class TestKinds:
     TABLE = pa.table({"time": [0, 1, 2], "a": [1.5, 2.5, 3.5], "b": [10.0, None, 30.0]})
 
-    def test_arrow_and_feather(self, tmp_path: Path) -> None:
-        feather.write_feather(self.TABLE, tmp_path / "d.feather")
-        with pa.ipc.new_stream(tmp_path / "d.arrow", self.TABLE.schema) as stream:
-            stream.write_table(self.TABLE)
+    def test_parquet(self, tmp_path: Path) -> None:
         pq.write_table(self.TABLE, tmp_path / "d.parquet")
-        for kind in ("feather", "arrow", "parquet"):
-            check(read_readings(tmp_path / f"d.{kind}"))
-            (tmp_path / f"bad.{kind}").write_bytes(b"no such thing")
-            with pytest.raises(InputError, match="or a damaged one"):
-                read_readings(tmp_path / f"bad.{kind}")
+        check(read_readings(tmp_path / "d.parquet"))
+        (tmp_path / "d.parquet").write_bytes(b"no such thing")
+        with pytest.raises(InputError, match="or a damaged one"):
+            read_readings(tmp_path / "d.parquet")
 
     def test_json_lines(self, tmp_path: Path) -> None:
         rows = self.TABLE.to_pylist()
@@ -181,7 +176,7 @@ class TestKinds:
         messages = [{"time": row["time"], "values": {"a": row["a"], "b": row["b"]}} for row in rows]
         (tmp_path / "d.ndjson").write_text("".join(json.dumps(row) + "\n" for row in messages))
         check(read_readings(tmp_path / "d.ndjson"))
-        for text, message in (('{"time": 77.5', "not JSON lines"), ('{"time": 0, "a": [1]}', "lists or objects")):
+        for text, message in (('{"time": 77.5', "not JSON lines"), ('{"time": 0, "a": [1]}', "not numbers")):
             (tmp_path / "d.jsonl").write_text(text)
             with pytest.raises(InputError, match=message):
                 read_readings(tmp_path / "d.jsonl")
@@ -229,7 +224,6 @@ class TestSpec:
             step=60,
             resample="last",
             duplicates="mean",
-            sort=True,
         )
         spec.save(tmp_path / "in.toml")
         assert InputSpec.load(tmp_path / "in.toml") == spec
@@ -248,18 +242,14 @@ class TestSpec:
 
 
 def write_times(path: Path, times: list[str]) -> Path:
-    """A table of one sequence at some times; JSON lines or CSV."""
-    if path.suffix == ".jsonl":
-        path.write_text("".join(f'{{"time": "{when}", "a": {k}}}\n' for k, when in enumerate(times)))
-    else:
-        path.write_text("time,a\n" + "".join(f"{when},{k}\n" for k, when in enumerate(times)))
+    """A table of one sequence at some times."""
+    path.write_text("time,a\n" + "".join(f"{when},{k}\n" for k, when in enumerate(times)))
     return path
 
 
-@pytest.mark.parametrize("file", ["r.jsonl", "r.csv"])
 @pytest.mark.parametrize("offset", ["+02:00", "+02", "Z"])
-def test_times_with_an_offset_are_moments(tmp_path: Path, file: str, offset: str) -> None:
-    path = write_times(tmp_path / file, [f"2024-07-01T1{k}:00:00{offset}" for k in range(3)])
+def test_times_with_an_offset_are_moments(tmp_path: Path, offset: str) -> None:
+    path = write_times(tmp_path / "r.csv", [f"2024-07-01T1{k}:00:00{offset}" for k in range(3)])
     hour = 10 if offset == "Z" else 8
     for readings in (read_readings(path), find_input(path).readings):
         assert readings.times[0] == np.datetime64(f"2024-07-01T{hour:02}:00:00")
@@ -268,26 +258,17 @@ def test_times_with_an_offset_are_moments(tmp_path: Path, file: str, offset: str
         read_readings(path, timezone="Europe/Berlin")
 
 
-@pytest.mark.parametrize("file", ["r.jsonl", "r.csv"])
-def test_times_with_and_without_an_offset_are_refused(tmp_path: Path, file: str) -> None:
-    path = write_times(tmp_path / file, ["2024-07-01T10:00:00+02:00", "2024-07-01T11:00:00", "2024-07-01T12:00:00"])
+def test_times_with_and_without_an_offset_are_refused(tmp_path: Path) -> None:
+    path = write_times(tmp_path / "r.csv", ["2024-07-01T10:00:00+02:00", "2024-07-01T11:00:00", "2024-07-01T12:00:00"])
     for read in (read_readings, find_input):
         with pytest.raises(InputError, match="mixes times with an offset from UTC and times without"):
             read(path)
 
 
-@pytest.mark.parametrize("file", ["r.jsonl", "r.csv"])
-def test_offsets_change_with_daylight_saving_time(tmp_path: Path, file: str) -> None:
+def test_offsets_change_with_daylight_saving_time(tmp_path: Path) -> None:
     times = ["2024-10-27T01:00:00+02:00", "2024-10-27T02:00:00+02:00", "2024-10-27T02:00:00+01:00"]
-    readings = read_readings(write_times(tmp_path / file, times))
+    readings = read_readings(write_times(tmp_path / "r.csv", times))
     assert (len(readings), readings.step) == (3, 3600)
-
-
-def test_times_without_an_offset_in_json_lines(tmp_path: Path) -> None:
-    path = write_times(tmp_path / "r.jsonl", [f"2024-07-01 1{k}:00:00.5" for k in range(3)])
-    assert "without a zone" in str(find_input(path, InputSpec(step="1h", resample="last")).facts)
-    berlin = read_readings(path, timezone="Europe/Berlin", step="1h", resample="last")
-    assert berlin.times[0] == np.datetime64("2024-07-01T08:00:00")
 
 
 MONTHS = {
@@ -296,7 +277,7 @@ MONTHS = {
     "ends": ["2023-12-31", "2024-01-31", "2024-02-29", "2024-03-31", "2024-04-30"],
     "local midnight": ["2024-01-01T00:00:00+01:00", "2024-02-01T00:00:00+01:00", "2024-05-01T00:00:00+02:00"],
     "quarters": ["2023-10-01", "2024-01-01", "2024-04-01", "2024-07-01"],
-    "years": ["2021-01-01", "2022-01-01", "2023-01-01", "2024-01-01"],
+    "years": ["2022-01-01", "2023-01-01", "2024-01-01", "2025-01-01"],
 }
 
 

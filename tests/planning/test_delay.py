@@ -8,7 +8,6 @@ import pytest
 from csdp import Accountant, CoupledChain, Histogram, Mean, Plan, find_plan, frontier, mse
 from csdp.errors import InfeasibleError, InputError
 from csdp.estimate.error import noise_variance
-from csdp.noise import simulate_noise
 
 PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 
@@ -66,7 +65,8 @@ def test_the_error_about_the_time_read_is_the_noise_alone_whatever_the_age(query
 def test_the_linear_estimate_of_the_time_read_has_the_error_that_is_stated():
     stated = mse(PAIR, Mean(), ages=3, epsilon_c=0.8, estimate="linear", about="then")
     path = PAIR.simulate(200_000, seed=3).mean(axis=1)
-    noisy = path + 0.5 * simulate_noise(1 / 0.8, path.size, np.random.default_rng(4))
+    rng, stop = np.random.default_rng(4), -np.expm1(-0.8)
+    noisy = path + 0.5 * (rng.geometric(stop, path.size) - rng.geometric(stop, path.size))
     gain = np.cov(path, noisy)[0, 1] / noisy.var()
     squared = (path.mean() + gain * (noisy - noisy.mean()) - path) ** 2
     assert stated.mse == pytest.approx(squared.mean(), rel=0.02)  # a hundred standard errors would be 0.5

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from csdp.errors import UnsafeRandomnessWarning
-from csdp.noise import Randomness, bitslice, two_sided_geometric, variance
+from csdp.noise import Randomness, geometric, two_sided_geometric, variance
 
 ALARM = 1e-10
 COUNT = 4_000_000
@@ -101,9 +101,9 @@ def test_what_lies_above_the_table_is_drawn_as_often_as_it_should() -> None:
     """At this scale one value in 163,000 passes the digits of the table, the most there can be."""
     scale = 1024 / 12
     noise = sample(scale, seed=14, count=40_000_000)
-    assert bitslice.threshold_table(Fraction(scale)).digits == 10
-    geometric = noise ^ (noise >> 63)
-    beyond = int((geometric >= 1024).sum())
+    assert geometric.threshold_table(Fraction(scale)).digits == 10
+    counts = noise ^ (noise >> 63)
+    beyond = int((counts >= 1024).sum())
     assert stats.poisson.sf(beyond - 1, noise.size * exp(-12)) > ALARM
     assert stats.poisson.cdf(beyond, noise.size * exp(-12)) > ALARM
     assert stats.poisson.cdf(0, noise.size * exp(-12)) < ALARM  # a sampler without the tail would be found

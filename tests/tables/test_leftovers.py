@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from csdp.errors import InputError
-from csdp.files import PREFIX, Scratch, open_part
+from csdp.files import PREFIX, Scratch, write_privately
 from csdp.panel import read_panel
 
 from tables.tables import ALIKE, NAMES, rows, states, write  # isort: skip
@@ -134,26 +134,21 @@ assert one.path.is_dir()
         assert not list(tmp_path.iterdir())
 
 
-def test_a_part_of_a_killed_writer_goes_and_that_of_a_live_one_stays(tmp_path):
-    path = tmp_path / "state"
+def test_the_part_of_a_killed_writer_goes(tmp_path):
     script = f"""
 import os, sys
 from pathlib import Path
-from csdp.files import open_part
-with open_part(Path(sys.argv[1])) as (handle, part):
-    os.write(handle, b"{SECRET}")
-    os.kill(os.getpid(), 9)
+from csdp.files import write_privately
+os.fsync = lambda handle: os.kill(os.getpid(), 9)
+write_privately(Path(sys.argv[1]), b"{SECRET}")
 """
+    path, other = tmp_path / "state", tmp_path / ".state.old.0123456789abcdef.new"
+    other.write_bytes(b"of another file")
     subprocess.run([sys.executable, "-c", script, str(path)], check=False, timeout=100)
-    [left] = tmp_path.iterdir()
+    [left] = set(tmp_path.iterdir()) - {other}
     assert stat.S_IMODE(left.stat().st_mode) == 0o600
-    from csdp.files import write_privately
-
-    with open_part(path) as (_, live):
-        assert not left.exists()
-        write_privately(path, b"new")
-        assert live.exists()
-    assert [file.name for file in tmp_path.iterdir()] == ["state"]
+    write_privately(path, b"new")
+    assert set(tmp_path.iterdir()) == {path, other}
     assert path.read_bytes() == b"new"
 
 

@@ -83,7 +83,7 @@ def open_input(
       csdp open readings.csv -o input.toml
 
     The first rows are readings: keep what this command prints as private as the file. Options override what is found;
-    the section can also be edited, and may set `encoding`, `header`, `skip` and `sort`.
+    the section can also be edited, and may set `encoding`, `header` and `skip`.
     """
     if output is not None:
         if output.suffix.lower() != ".toml":

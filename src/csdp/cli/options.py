@@ -41,7 +41,7 @@ DataFile = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="Readings: a table (.csv, .tsv, .jsonl, .parquet, .arrow, .xlsx), wide or long; or a .toml file "
+        help="Readings: a table (.csv, .tsv, .jsonl, .parquet, .xlsx), wide or long; or a .toml file "
         "with an [input] section, as `csdp open` writes it.",
     ),
 ]

@@ -79,7 +79,7 @@ _SETTING = re.compile(r"(?<![\w./`-])[a-z]+(?:_[a-z]+)+(?![\w(=])")
 #: Numbers of the theory, which messages name as such.
 _SYMBOLS = frozenset({"epsilon_c", "epsilon_s"})
 #: Settings that are not options: they stand in an [input] section.
-_SECTION = ("encoding", "header", "skip", "sort")
+_SECTION = ("encoding", "header", "skip")
 #: Arguments whose remedy on the command line has another name.
 _REMEDIES = {("times", "data"): "--simulated-times"}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -335,7 +334,6 @@ class Ledger:
         after everything charged; older ticks can no longer be charged. Whatever `admit` raises leaves all
         as it was.
         """
-        check.text("dataset", dataset)
         if terms.from_tick is None or terms.rule is None or not terms.rule.strip():
             raise InputError(
                 "a change needs its first tick and its rule in words: how is the accountant's state carried over?"
@@ -605,12 +603,6 @@ class Ledger:
 
 def _normalise_terms(terms: Terms) -> Terms:
     """The terms as they come back from disk (a tuple is a list); or an error if they cannot be recorded."""
-    try:
-        json.loads(terms.plan_json)
-    except (TypeError, ValueError):
-        raise InputError("plan_json must be the plan as JSON text") from None
-    if not (terms.plan_digest and terms.chain_digest):
-        raise InputError("plan_digest and chain_digest must not be empty")
     return Terms.from_record(decode(encode(terms.to_record(), "limits, guarantee and fit cost")))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple
@@ -403,15 +402,7 @@ def entry_hash(previous: str, row: Mapping[str, Any]) -> str:
 
 def check_tick(tick: int) -> int:
     """A tick as a plain int that both databases can hold."""
-    try:
-        if isinstance(tick, bool):
-            raise TypeError
-        plain = operator.index(tick)
-    except TypeError:
-        raise InputError(f"a tick must be an integer, not {type(tick).__name__}") from None
-    if abs(plain) > TICK_LIMIT:
-        raise InputError("a tick must lie between -2**62 and 2**62")
-    return plain
+    return check.whole("tick", tick, least=-TICK_LIMIT, most=TICK_LIMIT)
 
 
 def _tag_floats(value: Any) -> Any:

@@ -283,26 +283,22 @@ class Database:
         if self._lock is not None:
             raise LedgerError(f"{self.label} holds a dataset already; open it once more for another dataset")
         lock: FileLock | SessionLock
-        if self._file is not None:
-            lock = FileLock(self._file, dataset)
-        else:
-            try:
+        with self._translating():
+            if self._file is not None:
+                lock = FileLock(self._file, dataset)
+            else:
                 lock = SessionLock(self.engine.connect(), dataset, seconds=self.timeout)
-            except sa.exc.DBAPIError as error:
-                raise self.translate(error) from error
-        try:
-            while not lock.acquire():
-                if not standby:
-                    raise LedgerHeldError(
-                        f"dataset {dataset!r} of {self.label} is published by another process; wait until that has "
-                        "ended, or stop it (`csdp serve --standby` waits and takes over)"
-                    )
-                time.sleep(_STANDBY_PAUSE)
-        except BaseException as error:
-            lock.close()
-            if isinstance(error, sa.exc.DBAPIError):
-                raise self.translate(error) from error
-            raise
+            try:
+                while not lock.acquire():
+                    if not standby:
+                        raise LedgerHeldError(
+                            f"dataset {dataset!r} of {self.label} is published by another process; wait until that has "
+                            "ended, or stop it (`csdp serve --standby` waits and takes over)"
+                        )
+                    time.sleep(_STANDBY_PAUSE)
+            except BaseException:
+                lock.close()
+                raise
         self._lock = lock
 
     def check_held(self) -> None:
@@ -345,34 +341,39 @@ class Database:
                         result = work(connection)
                         committing = True
                     return result
-            except sa.exc.TimeoutError:
-                raise LedgerBusyError(f"{self.label}: every connection is in use; try again") from None
             except sa.exc.DBAPIError as error:
                 if isinstance(self._lock, SessionLock) and error.connection_invalidated:
                     raise self._lost_error() from error
                 if getattr(error.orig, "sqlstate", None) in _RETRY and time.monotonic() < deadline:
                     continue
                 raise self.translate(error, committing=committing) from error
+            except sa.exc.TimeoutError as error:
+                raise self.translate(error) from error
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sa.Connection]:
         """A transaction that sees one moment of the ledger and writes nothing."""
         self._check_usable()
+        options: dict[str, Any] = {}
+        if self._is_postgresql:
+            options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        with self._translating(), self.engine.connect() as plain:
+            connection = plain.execution_options(**options)
+            with connection.begin():
+                yield connection
+
+    @contextlib.contextmanager
+    def _translating(self) -> Iterator[None]:
+        """What the database refuses, in our words."""
         try:
-            with self.engine.connect() as plain:
-                options: dict[str, Any] = {}
-                if self._is_postgresql:
-                    options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-                connection = plain.execution_options(**options)
-                with connection.begin():
-                    yield connection
-        except sa.exc.TimeoutError:
-            raise LedgerBusyError(f"{self.label}: every connection is in use; try again") from None
-        except sa.exc.DBAPIError as error:
+            yield
+        except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
             raise self.translate(error) from error
 
-    def translate(self, error: sa.exc.DBAPIError, *, committing: bool = False) -> LedgerError:
+    def translate(self, error: sa.exc.DBAPIError | sa.exc.TimeoutError, *, committing: bool = False) -> LedgerError:
         """The error of ours that says what happened, without statement, parameters or password."""
+        if isinstance(error, sa.exc.TimeoutError):
+            return LedgerBusyError(f"{self.label}: every connection is in use; try again")
         if self._is_postgresql:
             return self._translate_postgresql(error, committing)
         code = getattr(error.orig, "sqlite_errorcode", None) or 0
@@ -645,18 +646,14 @@ def _create_file(path: Path, label: str) -> None:
 def _fill(draft: Path) -> None:
     engine = _sqlite_engine(draft, timeout=5.0, read_only=False)
     try:
-        with engine.connect() as plain, plain.execution_options(csdp_write=True).begin() as transaction:
-            connection = transaction.connection
+        with engine.begin() as connection:
             connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
             create_tables(connection)
-        raw = engine.raw_connection()
-        try:
-            raw.cursor().execute("PRAGMA journal_mode = WAL").fetchall()  # not allowed inside a transaction
-        finally:
-            raw.close()
     finally:
         engine.dispose()
+    with contextlib.closing(sqlite3.connect(draft)) as plain:
+        plain.execute("PRAGMA journal_mode = WAL")  # not allowed inside a transaction
 
 
 def _size(path: Path, suffix: str) -> int:

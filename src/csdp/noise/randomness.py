@@ -1,7 +1,7 @@
 """Where the random words of a release come from: AES-256 in counter mode under a key of the operating system.
 
 secure()        a new key for every draw: no state, so nothing for forks, threads or processes to share
-from_key()      a given key, the same words on every machine: for workers that must agree or be replayed
+from_key()      a given key, the same words on every machine: for audits and tests
 unsafe_seed()   a seed, for tests; warns, and marks what is drawn from it
 """
 
@@ -20,21 +20,6 @@ from numpy.typing import NDArray
 from csdp.errors import InputError, UnsafeRandomnessWarning
 
 _ZEROS = bytes(1 << 19)  # encrypting zeros gives the key stream itself; half a megabyte stays in cache
-_DRAWS = 1 << 32  # a counter block is stream (48 bits), draw (32 bits), block within the draw (48 bits)
-_STREAMS = 1 << 48
-
-_forks = itertools.count(1)
-_fork = 0
-
-
-def _after_fork() -> None:
-    """Count forks: a process number alone can come back in a grandchild."""
-    global _fork  # noqa: PLW0603 - one per process is the point
-    _fork = next(_forks)
-
-
-if hasattr(os, "register_at_fork"):  # else processes are never forked
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Words:
@@ -62,28 +47,27 @@ class Randomness:
     False
     """
 
-    def __init__(self, key: bytes | None, stream: int, unsafe: bool) -> None:
+    def __init__(self, key: bytes | None, unsafe: bool) -> None:
         self._key = key
-        self._stream = stream
         self._unsafe = unsafe
         self._draws = itertools.count()
-        self._home = (os.getpid(), _fork)
+        self._home = os.getpid()
 
     @classmethod
     def secure(cls) -> Randomness:
         """Return the source for releases: every draw under a fresh key from the operating system."""
-        return cls(None, 0, unsafe=False)
+        return cls(None, unsafe=False)
 
     @classmethod
-    def from_key(cls, key: bytes, *, stream: int = 0) -> Randomness:
-        """Return the deterministic stream number `stream` (below 2^48) of a 32-byte key.
+    def from_key(cls, key: bytes) -> Randomness:
+        """Return the deterministic stream of a 32-byte key.
 
-        The noise is as secret as the key, and protects only if the key came from `os.urandom` and no
-        (key, stream) is used for two different releases. A source crosses no fork: the child would repeat
-        its parent's noise, so it is refused there; make it in the process that uses it.
+        The noise is as secret as the key, and protects only if the key came from `os.urandom` and is not used
+        for two different releases. A source crosses no fork: the child would repeat its parent's noise, so it
+        is refused there; make it in the process that uses it.
 
         >>> key = bytes(range(32))  # for show: a real key comes from os.urandom
-        >>> first, again = (Randomness.from_key(key, stream=7) for _ in range(2))
+        >>> first, again = (Randomness.from_key(key) for _ in range(2))
         >>> words = np.empty((2, 3), np.uint64)
         >>> first.words().fill(words[0]); again.words().fill(words[1])
         >>> bool((words[0] == words[1]).all())
@@ -91,9 +75,7 @@ class Randomness:
         """
         if not isinstance(key, bytes) or len(key) != 32:
             raise InputError("a key is 32 bytes from os.urandom(32); the one given is not")
-        if isinstance(stream, bool) or not isinstance(stream, int) or not 0 <= stream < _STREAMS:
-            raise InputError(f"stream is {stream!r}; allowed are integers from 0 to 2**48 - 1")
-        return cls(key, stream, unsafe=False)
+        return cls(key, unsafe=False)
 
     @classmethod
     def unsafe_seed(cls, seed: int) -> Randomness:
@@ -105,7 +87,7 @@ class Randomness:
             UnsafeRandomnessWarning,
             stacklevel=2,
         )
-        return cls(hashlib.sha256(f"csdp unsafe seed {seed}".encode()).digest(), 0, unsafe=True)
+        return cls(hashlib.sha256(f"csdp unsafe seed {seed}".encode()).digest(), unsafe=True)
 
     @property
     def unsafe(self) -> bool:
@@ -116,19 +98,17 @@ class Randomness:
         """Return the words of the next draw: a fresh key, or the next part of the deterministic stream."""
         if self._key is None:
             return Words(os.urandom(32))
-        if self._home != (os.getpid(), _fork):
+        if self._home != os.getpid():
             raise InputError(
                 "this source was made in another process and would repeat its noise here; "
-                "make it from its own key or stream in the process that uses it"
+                "make it from its own key in the process that uses it"
             )
         draw = next(self._draws)  # atomic, so threads never get the same draw
-        if draw >= _DRAWS:
-            raise InputError("this stream has given all its 2**32 draws; go on with another stream or key")
-        return Words(self._key, (self._stream << 80) | (draw << 48))
+        return Words(self._key, draw << 48)  # a draw takes fewer than 2^48 blocks
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError("a source of randomness is not copied: the copy would repeat its noise")
 
     def __repr__(self) -> str:
-        kind = "secure" if self._key is None else "unsafe seed" if self._unsafe else f"stream {self._stream}"
+        kind = "secure" if self._key is None else "unsafe seed" if self._unsafe else "from a key"
         return f"<Randomness: {kind}>"

@@ -94,7 +94,7 @@ class Discretiser:
         return isinstance(other, Discretiser) and self.to_dict() == other.to_dict()
 
     def __hash__(self) -> int:
-        return hash((self.names, self.edges.tobytes(), self.values.tobytes()))
+        return hash(self.names)
 
     @classmethod
     def declared(
@@ -137,7 +137,7 @@ class Discretiser:
                 "bounds: equal parts need bounds=, the least and the largest possible reading, or a pair for each one"
             )
         else:
-            cuts = uniform_edges(ends[:, 0], ends[:, 1], check_state_count(states))
+            cuts = uniform_edges(ends[:, 0], ends[:, 1], states)
         table = values_on_lattice(midpoints(cuts, *((None, None) if ends is None else (ends[:, 0], ends[:, 1]))))
         return cls(labels, cuts, table, "uniform" if edges is None else "edges", "declared", ends)
 
@@ -201,9 +201,9 @@ class Discretiser:
             if rule == "edges":
                 cuts = edge_rows(edges, len(names), ends)
             elif rule == "uniform":
-                cuts = uniform_edges(low, high, check_state_count(states))
+                cuts = uniform_edges(low, high, states)
             else:
-                cuts = quantile_edges(ranked, counts, check_state_count(states))
+                cuts = quantile_edges(ranked, counts, states)
                 from_data.append("the quantiles")
             if ends is None and rule != "edges":
                 from_data.append("the smallest and largest readings")
@@ -237,7 +237,7 @@ class Discretiser:
             )
         if readings.names != self.names:
             readings = readings.select(self.names)
-        states = self._states_of(readings.readings)
+        states = state_numbers(readings.readings, self.edges)
         numbers = readings.readings if self.categories is None else None  # words are no readings to add up
         return Panel(
             self.names, readings.ticks, readings.times, states, readings.step, self.values, numbers, self.source
@@ -259,7 +259,7 @@ class Discretiser:
                 raise InputError("snapshot: numbers expected, NaN where missing; words only in a mapping") from None
         if row.shape != (len(self.names),):
             raise InputError(f"snapshot: shape {row.shape} given; one reading for each of {len(self.names)} sequences")
-        return self._states_of(row)
+        return state_numbers(row, self.edges)
 
     def arrange(self, names: Sequence[str]) -> Discretiser:
         """The same discretiser with its sequences in the order of a chain's names; of other sequences it is refused.
@@ -292,10 +292,6 @@ class Discretiser:
             return float(reading)
         except (TypeError, ValueError):
             raise InputError(f"reading: {type(reading).__name__} given; a number, None where missing") from None
-
-    def _states_of(self, readings: Floats) -> npt.NDArray[np.int16]:
-        _refuse_infinite(readings)
-        return state_numbers(readings, self.edges)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; infinite edges, which no reading reaches, are None."""
@@ -375,11 +371,6 @@ def as_readings(data: Any, categories: Sequence[str] | None = None) -> Readings:
     return read_readings(data, categories=categories)
 
 
-def _refuse_infinite(readings: Floats) -> None:
-    if np.isinf(readings).any():
-        raise InputError("readings: infinite values; give missing readings as NaN or None")
-
-
 # ---- edges and values of states, from declarations or from readings ------------------------------------------------
 
 
@@ -423,13 +414,6 @@ def _distinct_numbers(readings: Readings) -> Floats:
     return value_rows(np.array(padded), readings.readings.shape[1])
 
 
-def check_state_count(states: Any) -> int:
-    """How many states, checked."""
-    if isinstance(states, bool) or not isinstance(states, int | np.integer) or not 2 <= states <= MAX_STATES:
-        raise InputError(f"states: {states!r} given; a whole number from 2 to {MAX_STATES}")
-    return int(states)
-
-
 def edge_rows(edges: Any, sequences: int, ends: Floats | None) -> Floats:
     """Edges (m-1,) or (s, m-1) as one rising row per sequence, inside the bounds."""
     rows = value_rows(edges, sequences, "edges")
@@ -454,6 +438,7 @@ def quantile_edges(ranked: Floats, counts: Ints, states: int) -> Floats:
     Where a column has fewer distinct numbers than states, each number has its state and the edges left over are
     infinite: those states are never taken.
     """
+    check.whole("states", states, least=2, most=MAX_STATES)
     at = (np.arange(1, states) / states)[:, None] * (counts - 1)
     low = np.floor(at).astype(np.int64)
     high = np.minimum(low + 1, counts - 1)
@@ -483,6 +468,7 @@ def _distinct_edges(column: Floats, states: int) -> Floats:
 
 def uniform_edges(low: Floats, high: Floats, states: int) -> Floats:
     """Edges (s, m-1) that cut [low, high] into equal parts; if low = high, all readings share state 0."""
+    check.whole("states", states, least=2, most=MAX_STATES)
     parts = np.arange(1, states) / states
     edges = low[:, None] + (high - low)[:, None] * parts
     edges[low == high] = np.inf
@@ -494,6 +480,8 @@ def state_numbers(readings: Floats, edges: Floats) -> npt.NDArray[np.int16]:
 
     One comparison per edge, over all sequences at once: no search per sequence, so a snapshot of 10^5 costs no loop.
     """
+    if np.isinf(readings).any():
+        raise InputError("readings: infinite values; give missing readings as NaN or None")
     out = np.zeros(readings.shape, dtype=np.int16)
     for k in range(edges.shape[1]):
         out += readings >= edges[:, k]

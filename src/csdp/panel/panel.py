@@ -169,16 +169,13 @@ class Readings:
         return f"Readings({len(self.names)} sequences, {len(self):,} ticks, step {self.step})"  # none of the readings
 
     @classmethod
-    def from_array(
-        cls, readings: npt.ArrayLike, *, names: Sequence[str] | None = None, step: int = 1, first_tick: int = 0
-    ) -> Readings:
+    def from_array(cls, readings: npt.ArrayLike, *, names: Sequence[str] | None = None, step: int = 1) -> Readings:
         """Readings from an array; its rows are consecutive ticks.
 
         Args:
             readings: numbers (T, s), NaN (or masked) if one is missing.
             names: names of the sequences; x1, x2, ... by default.
             step: time between two ticks.
-            first_tick: the tick of the first row.
 
         >>> Readings.from_array([[1.0], [2.0]], step=60).times.tolist()
         [0, 60]
@@ -192,7 +189,7 @@ class Readings:
             raise InputError(f"readings: an array of shape {array.shape} given; (ticks, sequences) expected")
         if isinstance(step, bool) or not isinstance(step, int) or step < 1:
             raise InputError(f"step: {step!r} given for an array; a whole number of at least 1")
-        ticks = first_tick + np.arange(array.shape[0], dtype=np.int64)
+        ticks = np.arange(array.shape[0], dtype=np.int64)
         return cls(default_names(names, array.shape[1]), ticks, ticks * step, array, step)
 
     def select(self, names: Sequence[str]) -> Readings:

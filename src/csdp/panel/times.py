@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import numpy.typing as npt
 
-from csdp import check
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import Floats, Ints
 from csdp.panel.panel import Readings
@@ -36,12 +36,10 @@ _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 #: Times beyond this could not be subtracted from each other in 64 bits.
 MAX_TIME = 2**62
 _ZONE = r"[Tt ].*([Zz]|[+-]\d{2}(:?\d{2})?)$"
-#: Timestamps of other orders than ISO: three numbers of a date, then perhaps a time of day.
 _ISO = r"^\d{4}-\d{2}-\d{2}([Tt ]\d{2}(:\d{2}.*)?)?$"
-_DATE = (
-    r"^(?P<first>\d{1,4})(?P<mark>[./-])(?P<second>\d{1,2})[./-](?P<third>\d{1,4})"
-    r"(?P<gap>[ T]+)?(?P<hour>\d{1,2})?(?P<minute>:\d{2})?(?P<sec>:\d{2})?(?P<half> ?[AaPp][Mm])?$"
-)
+#: Other ways of writing a time, as in strptime.
+_DATES = ("%d.%m.%Y", "%Y.%m.%d", "%Y/%m/%d", "%d/%m/%Y", "%m/%d/%Y", "%d-%m-%Y", "%m-%d-%Y")
+_CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", " %I:%M:%S %p")
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,20 +233,13 @@ def check_no_months(label: str, clock: TimeColumn, distinct: Ints) -> None:
     Traceback (most recent call last):
     csdp.errors.InputError: sales.csv: times are months apart (calendar months, quarters or years), which differ in ...
     """
-    if not clock.stamps or distinct.size < 3:
-        return
-    seconds = distinct // clock.per_second
-    if np.diff(seconds).min() < 28 * _DAY - 3600:
-        return
-    for days in (seconds // _DAY, (seconds + _DAY // 2) // _DAY):  # as they are, and at midnight of some zone
-        dates = days.astype("datetime64[D]")
-        first, last = ((day - day.astype("datetime64[M]")).astype(np.int64) for day in (dates, dates + 1))
-        if (first == first[0]).all() or not last.any():
-            raise InputError(
-                f"{label}: times are months apart (calendar months, quarters or years), which differ in length; ticks "
-                "are equally long. Number the months in the column of times (12 * year + month), or give a step= such "
-                "as '30D' with resample='last'"
-            )
+    shortest, gaps = (28 * _DAY - 3600) * clock.per_second, np.diff(distinct)
+    if clock.stamps and gaps.size > 1 and np.gcd.reduce(gaps) < shortest <= gaps.min():
+        raise InputError(
+            f"{label}: times are months apart (calendar months, quarters or years), which differ in length; ticks "
+            "are equally long. Number the months in the column of times (12 * year + month), or give a step= such "
+            "as '30D' with resample='last'"
+        )
 
 
 def looks_like_times(column: pyarrow.ChunkedArray) -> bool:
@@ -261,7 +252,18 @@ def looks_like_times(column: pyarrow.ChunkedArray) -> bool:
     some = text_of(column.slice(0, 100))
     if some is None or not len(some):
         return False
-    return bool(pc.all(pc.or_(pc.match_substring_regex(some, _ISO), pc.match_substring_regex(some, _DATE))).as_py())
+    return bool(pc.all(pc.match_substring_regex(some, _ISO)).as_py() or _fitting_formats(some))
+
+
+def _fitting_formats(text: pyarrow.ChunkedArray) -> list[str]:
+    """The ways of writing a time, other than ISO, in which every cell is written."""
+    import pyarrow.compute as pc
+
+    fitting = [date + clock for date in _DATES for clock in _CLOCKS]
+    for cells in (text.slice(0, 1), text):
+        parse = partial(pc.strptime, cells, unit="s", error_is_null=True)
+        fitting = [form for form in fitting if not parse(format=form).null_count]
+    return fitting
 
 
 def find_time_format(label: str, name: str, text: pyarrow.ChunkedArray) -> str | None:
@@ -273,33 +275,13 @@ def find_time_format(label: str, name: str, text: pyarrow.ChunkedArray) -> str |
     >>> find_time_format("t.csv", "Zeit", pyarrow.chunked_array([["27.10.2024 02:30"]]))
     '%d.%m.%Y %H:%M'
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not len(text) or pc.match_substring_regex(text[0], _ISO).as_py():
-        return None
-    parts = pc.extract_regex(text, _DATE)
-    if parts.null_count or len(parts) == 0:
-        return None
-    table = pa.table({"date": parts}).flatten()
-    columns = {column.removeprefix("date."): table[column] for column in table.column_names}
-    row = {column: cells[0].as_py() for column, cells in columns.items()}
-    first, second = (int(pc.max(columns[part].cast(pa.int64())).as_py()) for part in ("first", "second"))
-    if len(row["first"]) == 4:
-        order = "%Y{0}%m{0}%d"
-    elif row["mark"] == "." or (first > 12 >= second):
-        order = "%d{0}%m{0}%Y"
-    elif second > 12 >= first:
-        order = "%m{0}%d{0}%Y"
-    else:
+    fitting = _fitting_formats(text) if len(text) else []
+    if len(fitting) > 1:
         raise InputError(
             f"{label}: column {name!r} does not show which number is the day and which the month; give "
             "time_format='%d/%m/%Y %H:%M' or time_format='%m/%d/%Y %H:%M' (as in strptime)"
         )
-    hour = "" if not row["hour"] else ("%I" if row["half"] else "%H")
-    clock = hour + (":%M" if row["minute"] else "") + (":%S" if row["sec"] else "")
-    half = (" %p" if row["half"].startswith(" ") else "%p") if row["half"] else ""
-    return order.format(row["mark"]) + (row["gap"] if hour else "") + clock + half
+    return fitting[0] if fitting else None
 
 
 def mixed_offsets(label: str, name: str) -> InputError:
@@ -378,7 +360,7 @@ def _timestamps(column: pyarrow.ChunkedArray) -> TimeColumn:
 
 @dataclass(frozen=True, eq=False)
 class RawReadings:
-    """Readings one by one, in the order of the file: row, sequence, number. `wide`: all of one row together."""
+    """Readings one by one, in the order of the file: row, sequence, number; what is missing is left out."""
 
     label: str
     clock: TimeColumn  # one time per row
@@ -386,47 +368,43 @@ class RawReadings:
     sequences: Ints
     numbers: Floats
     names: tuple[str, ...]
-    wide: Floats | None = None
 
     @classmethod
     def from_wide(cls, label: str, clock: TimeColumn, readings: Floats, names: tuple[str, ...]) -> RawReadings:
-        """A wide table: one row per time; its cells are only listed one by one if rows must be combined."""
-        none = np.empty(0, dtype=np.int64)
-        return cls(label, clock, none, none, np.empty(0), names, readings)
+        """Those of a wide table: one row per time, one column per sequence."""
+        rows, sequences = np.nonzero(~np.isnan(readings))
+        return cls(label, clock, rows, sequences, readings[rows, sequences], names)
 
-    def one_by_one(self) -> RawReadings:
-        """One by one, also if they came in rows; missing readings are left out."""
-        if self.wide is None:
-            return self
-        rows, sequences = np.nonzero(~np.isnan(self.wide))
-        return replace(self, rows=rows, sequences=sequences, numbers=self.wide[rows, sequences], wide=None)
+    def ordered(self) -> tuple[Ints, Ints, Floats]:
+        """Times, sequences and numbers by sequence and time; else in the order of the file."""
+        times = self.clock.numbers[self.rows]
+        order = np.lexsort((times, self.sequences))  # stable
+        return times[order], self.sequences[order], self.numbers[order]
 
 
 def to_grid(
-    cells: RawReadings,
-    *,
-    step: int | str | None,
-    duplicates: Duplicates,
-    sort: bool,
-    resample: Resample | None,
+    cells: RawReadings, step: int | str | None, duplicates: Duplicates | None, resample: Resample | None
 ) -> Readings:
     """The readings on consecutive ticks; a tick is the time divided by the step, so equal times have equal ticks."""
-    check.choice("duplicates", duplicates, get_args(Duplicates))
-    if resample is not None:
-        check.choice("resample", resample, get_args(Resample), hint="or None")
     clock = cells.clock
-    if np.isinf(cells.numbers if cells.wide is None else cells.wide).any():
+    if np.isinf(cells.numbers).any():
         raise InputError(f"{cells.label}: infinite readings; leave missing cells empty")
-    row = 0 if sort else find_disorder(cells)
-    if row:
-        raise InputError(f"{cells.label}: times are not in order at row {row}; sort by time first, or set sort=True")
-    repeated = _check_repetition(cells, duplicates)
     distinct = np.unique(clock.numbers)
+    times, sequences, numbers = cells.ordered()
+    same = (np.diff(times) == 0) & (np.diff(sequences) == 0)
+    if same.any():
+        if duplicates in {None, "refuse"}:
+            at = int(np.argmax(same))
+            raise InputError(
+                f"{cells.label}: two readings of {cells.names[int(sequences[at])]!r} at time "
+                f"{clock.show(int(times[at]))}; keep one, or choose duplicates="
+            )
+        times, sequences, numbers = _join_runs(times, sequences, numbers, str(duplicates))
     declared = None if step is None else parse_step(step, stamps=clock.stamps)
     if resample is not None and declared is None:
         raise InputError(f"{cells.label}: resample needs the step, such as step='5min'")
     every = find_step(cells.label, clock, distinct, declared, resampled=resample is not None)
-    ticks, times = consecutive_ticks(cells.label, clock, distinct, every, resampled=resample is not None)
+    ticks, tick_times = consecutive_ticks(cells.label, clock, distinct, every, resampled=resample is not None)
     size = ticks.size * len(cells.names)
     if size > MAX_CELLS:
         raise TooLargeError(
@@ -436,51 +414,11 @@ def to_grid(
             limit=MAX_CELLS,
         )
     out = np.full((ticks.size, len(cells.names)), np.nan)
-    unit, first = every * clock.per_second, int(ticks[0])
-    if cells.wide is not None and not repeated and resample is None:
-        out[clock.numbers // unit - first] = cells.wide
-    else:
-        _place_readings(out, cells.one_by_one(), unit, first, duplicates, resample)
-    return Readings(cells.names, ticks, times, out, every)
-
-
-def find_disorder(cells: RawReadings) -> int:
-    """The first row, counted from 1, whose time lies before that of the row before it; 0 if there is none.
-
-    Rows of a wide table, and the rows of each sequence of a long one, go forward in time.
-    """
-    times = cells.clock.numbers
-    if cells.wide is not None:
-        back = np.diff(times) < 0
-        return int(np.argmax(back)) + 2 if back.any() else 0
-    order = np.argsort(cells.sequences, kind="stable")
-    back = (np.diff(times[cells.rows[order]]) < 0) & (np.diff(cells.sequences[order]) == 0)
-    return int(cells.rows[order][int(np.argmax(back)) + 1]) + 1 if back.any() else 0
-
-
-def _check_repetition(cells: RawReadings, duplicates: str) -> bool:
-    """Whether a time (of a sequence) comes twice."""
-    if cells.wide is not None:
-        times, counts = np.unique(cells.clock.numbers, return_counts=True)
-        if (counts > 1).any() and duplicates == "refuse":
-            time = cells.clock.show(int(times[int(np.argmax(counts > 1))]))
-            raise InputError(f"{cells.label}: time {time} appears twice; keep one row per time, or choose duplicates=")
-        return bool((counts > 1).any())
-    order, same = find_repeated(cells)
-    if same.any() and duplicates == "refuse":
-        at = order[int(np.argmax(same))]
-        raise InputError(
-            f"{cells.label}: two readings of {cells.names[int(cells.sequences[at])]!r} at time "
-            f"{cells.clock.show(int(cells.clock.numbers[cells.rows[at]]))}; keep one, or choose duplicates="
-        )
-    return bool(same.any())
-
-
-def find_repeated(cells: RawReadings) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """The order of single readings by sequence and time, and whether each is of the same time as the next one."""
-    order = np.lexsort((cells.clock.numbers[cells.rows], cells.sequences))
-    same = (np.diff(cells.clock.numbers[cells.rows[order]]) == 0) & (np.diff(cells.sequences[order]) == 0)
-    return order, same
+    places = times // (every * clock.per_second) - int(ticks[0])
+    if resample is not None:
+        places, sequences, numbers = _join_runs(places, sequences, numbers, resample)
+    out[places, sequences] = numbers
+    return Readings(cells.names, ticks, tick_times, out, every)
 
 
 def find_step(label: str, clock: TimeColumn, distinct: Ints, step: int | None, *, resampled: bool = False) -> int:
@@ -538,23 +476,6 @@ def consecutive_ticks(
     return ticks, times.astype("datetime64[s]") if clock.stamps else times
 
 
-def _place_readings(
-    out: Floats, cells: RawReadings, unit: int, first: int, duplicates: str, resample: str | None
-) -> None:
-    """Readings of one time put together, then those of one tick."""
-    there = ~np.isnan(cells.numbers)
-    times = cells.clock.numbers[cells.rows[there]]
-    sequences, numbers = cells.sequences[there], cells.numbers[there]
-    order = np.lexsort((times, sequences))  # stable: those of one time stay in the order of the file
-    times, sequences, numbers = times[order], sequences[order], numbers[order]
-    if duplicates != "refuse":
-        times, sequences, numbers = _join_runs(times, sequences, numbers, duplicates)
-    ticks = times // unit - first
-    if resample is not None:
-        ticks, sequences, numbers = _join_runs(ticks, sequences, numbers, resample)
-    out[ticks, sequences] = numbers
-
-
 def _join_runs(times: Ints, sequences: Ints, numbers: Floats, how: str) -> tuple[Ints, Ints, Floats]:
     """One number for each run of equal (sequence, time)."""
     if not times.size:
@@ -578,4 +499,4 @@ def coarsen(readings: Readings, factor: int) -> Readings:
     stamps = readings.times.dtype.kind == "M"
     times = readings.times.astype("datetime64[s]").astype(np.int64) if stamps else readings.times.astype(np.int64)
     cells = RawReadings.from_wide("readings", TimeColumn(times, stamps), readings.readings, readings.names)
-    return to_grid(cells, step=readings.step * factor, duplicates="refuse", sort=False, resample="mean")
+    return to_grid(cells, readings.step * factor, None, "mean")

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from csdp.clock import Clock, Time, parse_duration, parse_time
 from csdp.errors import InputError
-from csdp.panel.input import SECTION, InputSpec, read_section
+from csdp.panel.read import SECTION, InputSpec, read_section
 from csdp.stream.mqtt import Broker, check_topic
 from csdp.toml_text import Document, unknown_key
 

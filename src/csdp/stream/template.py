@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from csdp.errors import InputError
-from csdp.panel.input import InputSpec
+from csdp.panel import InputSpec
 from csdp.panel.times import format_step
 
 
@@ -24,7 +24,7 @@ def first_spec(
     """
     from csdp.panel.read import read_readings, to_spec
 
-    file, table = to_spec(data, InputSpec(sort=True))
+    file, table = to_spec(data, InputSpec())
     table = table.override(file=str(file), duplicates=table.duplicates or "last")
     readings, data = read_readings(table), str(file)
     timestamps, step = readings.times.dtype.kind == "M", int(readings.step)

@@ -15,8 +15,7 @@ import narwhals as nw
 from csdp.errors import InputError, TooLargeError
 from csdp.files import Scratch
 from csdp.panel import InputSpec
-from csdp.panel.files import check_columns, list_columns
-from csdp.panel.read import to_spec
+from csdp.panel.read import check_columns, list_columns, to_spec
 from csdp.plan import Plan
 from csdp.tables.spark import guard_spark, lift_to_spark, open_parquet, spark_session
 from csdp.tables.table import LongFrame, Table

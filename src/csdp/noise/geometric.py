@@ -1,4 +1,4 @@
-"""Bit-sliced exact sampling: one 64-bit word holds one random bit of 64 samples.
+"""Two-sided geometric noise, drawn exactly: one 64-bit word holds one random bit of 64 samples.
 
 A Bernoulli variable of probability p compares random binary digits with those of p: it is 1 if, where they
 first differ, the random one is the smaller. Here a plane of words is compared with one digit of p for many
@@ -20,34 +20,98 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
-from math import floor
-from typing import NamedTuple, Protocol
+from math import exp, expm1, floor, prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from csdp.errors import TooLargeError
-from csdp.noise import compiled
-from csdp.noise.compiled import WHOLE
+from csdp.errors import InputError, TooLargeError
+from csdp.noise.randomness import Randomness, Words
 from csdp.numbers import Ints
 
 BLOCK = 512  # words of 64 samples worked on together: the planes of a block stay in cache
 COMPILED_FROM = 1 << 14  # samples; below, numpy is done before numba would be loaded
+#: Planes compared for every word before only the undecided ones go on; after 7 about 40 % are left.
+WHOLE = 7
+#: Single draws that take as long as loading the compiled loops does; and a number for draws that have no end.
+_MANY_DRAWS, ENDLESS = 2000, 2**63
 
 _ALL = np.uint64(2**64 - 1)
 _ONE = np.uint64(1)
+_SMALLEST, _LARGEST = 1e-9, 1e9
 
 #: Digits are drawn side by side until `exp(-2^I/scale) <= exp(-12)`; what lies above is drawn one by one.
 _TAIL_EXPONENT = 12
 
 _Words = NDArray[np.uint64]
 
+Scale = float | Fraction
+"""A scale in grid units: floats are taken exactly as they are, fractions avoid even the last rounding."""
 
-class WordSource(Protocol):
-    """Whatever fills a buffer with independent uniform 64-bit words."""
 
-    def fill(self, buffer: NDArray[np.uint64], /) -> None:
-        """Overwrite the buffer with fresh words."""
+# ---- for callers -----------------------------------------------------------------------------------------------------
+
+
+def two_sided_geometric(scale: Scale, shape: int | tuple[int, ...], randomness: Randomness) -> Ints:
+    """Draw independent two-sided geometric (discrete Laplace) integers.
+
+    `Pr(n) = (1-q)/(1+q) q^|n|` with `q = exp(-1/scale)`; for a query on a lattice of step g with sensitivity
+    `Delta_f`, `scale = Delta_f / (g epsilon_c)`.
+
+    Guarantee: the law is exact, given uniform random words; a value beyond int64 raises, it never wraps. The
+    time a draw takes is not constant, and is no part of the guarantee. Reference: Ghosh, Roughgarden and
+    Sundararajan, "Universally utility-maximizing privacy mechanisms" (2009), for the mechanism; the digits
+    are derived in `ThresholdTable`.
+
+    >>> noise = two_sided_geometric(1000.0, (2, 3), Randomness.secure())
+    >>> noise.shape, noise.dtype
+    ((2, 3), dtype('int64'))
+    """
+    if not isinstance(randomness, Randomness):
+        raise InputError("randomness must be a Randomness, such as Randomness.secure()")
+    try:
+        dimensions = np.broadcast_shapes(shape)
+    except (TypeError, ValueError):
+        raise InputError(f"shape is {shape!r}; allowed are an integer of at least 0 or a tuple of such") from None
+    return draw(_check_scale(scale), prod(dimensions), randomness.words()).reshape(dimensions)
+
+
+def prepare_draws(count: int) -> None:
+    """Load the compiled loops if so many draws follow, one after the other, that it pays; the law stays the same."""
+    if count >= _MANY_DRAWS:
+        compiled_engine()
+
+
+def variance(scale: Scale) -> float:
+    """Return the variance of the noise, in squared grid units: `2q/(1-q)^2` with `q = exp(-1/scale)`.
+
+    Computed as `2 e^-x / expm1(-x)^2`, `x = 1/scale`, which keeps its digits for the largest scales and goes
+    to zero for the smallest.
+
+    >>> variance(1000.0)
+    1999999.8333333414
+    """
+    x = float(1 / _check_scale(scale))
+    return 2.0 * exp(-x) / expm1(-x) ** 2
+
+
+def _check_scale(scale: object) -> Fraction:
+    """A scale as an exact fraction; InputError if it is not allowed."""
+    if type(scale) is Fraction and scale.denominator <= 10**9 * scale.numerator <= 10**18 * scale.denominator:
+        return scale  # the way of every release: whole numbers compare faster than fractions with floats
+    number = scale.item() if isinstance(scale, np.generic) else scale
+    if (
+        isinstance(number, int | float | Fraction)
+        and not isinstance(number, bool)
+        and _SMALLEST <= number <= _LARGEST  # false for NaN
+    ):
+        return Fraction(number)
+    shown = repr(scale) if not isinstance(scale, Fraction) else "a fraction beyond that"  # it may have many digits
+    raise InputError(f"scale is {shown}; allowed are numbers from 1e-9 to 1e9 grid units")
+
+
+# ---- probabilities --------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)
@@ -89,7 +153,7 @@ class Threshold:
         """Return binary digits 64k to 64k+63 behind the point, as one integer."""
         return _expansion(self.exponent, self.is_odds, 64 * (k + 1)) & (2**64 - 1)
 
-    def bernoulli(self, words: WordSource, *, after: int = 0) -> bool:
+    def bernoulli(self, words: Words, *, after: int = 0) -> bool:
         """Draw 1 with exactly this probability, given that the first `after` words of digits were equal."""
         buffer = np.empty(1, np.uint64)
         while True:
@@ -134,6 +198,9 @@ def threshold_table(scale: Fraction) -> ThresholdTable:
     first = np.array([t.word(0) for t in thresholds], np.uint64)
     first.flags.writeable = False
     return ThresholdTable(digits, thresholds, first)
+
+
+# ---- the loops of the sampler, in numpy -----------------------------------------------------------------------------
 
 
 class SamplerLoops(NamedTuple):
@@ -202,7 +269,92 @@ def _digits(first: _Words, plane: int) -> _Words:
     return -((first >> np.uint64(63 - plane)) & _ONE)
 
 
+# ---- the same loops for numba ---------------------------------------------------------------------------------------
+
+
+def compare_loop(
+    words: _Words,
+    first: _Words,
+    undecided: _Words,
+    ones: _Words,
+    index: Ints,
+) -> int:
+    """`compare` for numba."""
+    rows, width = ones.shape
+    count = 0
+    for row in range(rows):
+        equal = undecided[row]
+        one = ones[row]
+        for w in range(width):
+            equal[w] = _ALL
+            one[w] = np.uint64(0)
+        for plane in range(WHOLE):
+            start = (plane * rows + row) * width
+            random = words[start : start + width]
+            if (first[row] >> np.uint64(63 - plane)) & np.uint64(1):
+                for w in range(width):  # a zero below a one: smaller, decided, the answer is 1
+                    one[w] |= equal[w] & ~random[w]
+                    equal[w] &= random[w]
+            else:
+                for w in range(width):  # a one above a zero: larger, decided, the answer is 0
+                    equal[w] &= ~random[w]
+        for w in range(width):
+            index[count] = row * width + w
+            count += equal[w] != 0
+    return count
+
+
+def narrow_loop(
+    words: _Words,
+    at: int,
+    plane: int,
+    first: _Words,
+    undecided: _Words,
+    ones: _Words,
+    index: Ints,
+    count: int,
+) -> tuple[int, int, int]:
+    """`narrow` for numba."""
+    width = ones.shape[1]
+    equal = undecided.reshape(-1)
+    one = ones.reshape(-1)
+    while count > 0 and plane < 64 and at + count <= words.size:
+        shift = np.uint64(63 - plane)
+        row, end = 0, width
+        wanted = ~((first[0] >> shift) & np.uint64(1)) + np.uint64(1)
+        left = 0
+        for k in range(count):
+            i = index[k]
+            while i >= end:
+                row += 1
+                end += width
+                wanted = ~((first[row] >> shift) & np.uint64(1)) + np.uint64(1)
+            decided = (words[at + k] ^ wanted) & equal[i]
+            one[i] |= decided & wanted
+            equal[i] ^= decided
+            index[left] = i
+            left += equal[i] != 0
+        at += count
+        plane += 1
+        count = left
+    return at, plane, count
+
+
+def assemble_loop(ones: _Words, digits: int, out: Ints) -> None:
+    """`assemble` for numba."""
+    for word in range(ones.shape[1]):
+        sign = ones[digits, word]
+        samples = out[64 * word : 64 * word + 64]
+        for lane in range(64):
+            samples[lane] = -np.int64(sign >> np.uint64(lane) & np.uint64(1))
+        for digit in range(digits - 1, -1, -1):
+            bits = ones[digit, word] ^ sign
+            for lane in range(64):
+                samples[lane] = samples[lane] << 1 | np.int64(bits >> np.uint64(lane) & np.uint64(1))
+
+
 NUMPY = SamplerLoops(compare, narrow, assemble)
+LOOPS = SamplerLoops(compare_loop, narrow_loop, assemble_loop)
 
 
 @lru_cache(maxsize=1)
@@ -211,10 +363,13 @@ def compiled_engine() -> SamplerLoops:
     from numba import njit
 
     jit = njit(cache=True, nogil=True)
-    return SamplerLoops(jit(compiled.compare), jit(compiled.narrow), jit(compiled.assemble))
+    return SamplerLoops(jit(compare_loop), jit(narrow_loop), jit(assemble_loop))
 
 
-def draw(scale: Fraction, count: int, words: WordSource, *, engine: SamplerLoops | None = None) -> Ints:
+# ---- drawing --------------------------------------------------------------------------------------------------------
+
+
+def draw(scale: Fraction, count: int, words: Words, *, engine: SamplerLoops | None = None) -> Ints:
     """Draw `count` two-sided geometric integers; the engine is chosen by size if none is given."""
     if engine is None:
         # Once loaded, the compiled loops are the faster ones for a single sample too.
@@ -249,7 +404,7 @@ class _Space:
         self.words = np.empty((WHOLE + 1) * self.ones.size + 64, np.uint64)
 
 
-def _draw_block(law: ThresholdTable, space: _Space, out: Ints, words: WordSource, engine: SamplerLoops) -> None:
+def _draw_block(law: ThresholdTable, space: _Space, out: Ints, words: Words, engine: SamplerLoops) -> None:
     words.fill(space.words)
     count = engine.compare(space.words, law.first, space.undecided, space.ones, space.index)
     at = whole = WHOLE * space.ones.size
@@ -270,7 +425,7 @@ def _draw_block(law: ThresholdTable, space: _Space, out: Ints, words: WordSource
             _add_tail(law, out, int(position) * 64 + lane, words)
 
 
-def _break_ties(law: ThresholdTable, space: _Space, count: int, words: WordSource) -> None:
+def _break_ties(law: ThresholdTable, space: _Space, count: int, words: Words) -> None:
     """Decide the lanes that were equal to the first 64 digits of their threshold with its further digits."""
     width = space.ones.shape[1]
     undecided, ones = space.undecided.reshape(-1), space.ones.reshape(-1)
@@ -280,7 +435,7 @@ def _break_ties(law: ThresholdTable, space: _Space, count: int, words: WordSourc
                 ones[i] |= _ONE << np.uint64(lane)
 
 
-def _add_tail(law: ThresholdTable, out: Ints, position: int, words: WordSource) -> None:
+def _add_tail(law: ThresholdTable, out: Ints, position: int, words: Words) -> None:
     """Add what lies above the digits of one sample: one 2^I for the tail drawn, and for each that follows."""
     beyond = 1
     while law.tail.bernoulli(words):
