@@ -14,7 +14,7 @@ from csdp.estimate import mse
 from csdp.plan import Plan
 from csdp.planning import EVENT_LIMIT, find_plan
 from csdp.planning.calibrate import SMALLEST_LEVEL, largest_level, least_level
-from csdp.planning.curves import Curves
+from csdp.planning.calibrate import Curves
 from csdp.query_table import Query
 from study import baselines
 from study.baselines.comparison_table import TIE, Comparison, ContinualComparison, ContinualRow, Row, Verdict

@@ -42,7 +42,7 @@ from csdp.estimate.moments import moments
 from csdp.numbers import Floats, Indices
 from csdp.planning import EVENT_LIMIT
 from csdp.planning.calibrate import largest_level
-from csdp.planning.curves import Curves
+from csdp.planning.calibrate import Curves
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import Query
 from study import baselines

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,8 +22,7 @@ from csdp.errors import InfeasibleError, InputError
 from csdp.estimate.result import Estimate
 from csdp.numbers import Floats
 from csdp.plan import Plan
-from csdp.planning.calibrate import CLOSE, EVENT_LIMIT, SMALLEST_LEVEL, largest_level
-from csdp.planning.curves import Curves
+from csdp.planning.calibrate import CLOSE, EVENT_LIMIT, SMALLEST_LEVEL, Curves, largest_level
 from csdp.query_table import Query
 from csdp.schedule import Schedule
 
@@ -61,21 +59,6 @@ class DynamicPlan:
     def __repr__(self) -> str:
         less = f"{100 * self.gain:.3g} % less squared error than a constant level"
         return f"DynamicPlan({len(self.levels)} ticks, budget {self.budget:g}, {less})"
-
-    def records(self) -> list[dict[str, Any]]:
-        """One plain record per tick."""
-        start = self.plan.schedule.start if self.plan.schedule else 0
-        return [
-            {"tick": start + i, "epsilon_c": level, "leakage": leak}
-            for i, (level, leak) in enumerate(zip(self.levels, self.leakage, strict=True))
-        ]
-
-    def summary(self) -> dict[str, Any]:
-        """The figures without the ticks."""
-        content = asdict(self)
-        for name in ("plan", "levels", "leakage"):
-            del content[name]
-        return {**content, "gain": self.gain, "ticks": len(self.levels)}
 
 
 def dynamic_plan(
