@@ -39,16 +39,6 @@ class Attack:
     hindsight: Floats
     swing: Floats
     adversary: Literal["informed", "uninformed"]
-    names: tuple[str, ...]
-    values: Floats
-    truth: States | None = None
-
-    def guessed(self) -> dict[str, float]:
-        """Share of states guessed right from no output, from outputs so far, and from all outputs. Needs `truth`."""
-        if self.truth is None:
-            raise InputError("attack: the share of right guesses needs truth, the true states")
-        laws = {"prior": self.prior, "posterior": self.posterior, "hindsight": self.hindsight}
-        return {name: float((law.argmax(axis=2) == self.truth).mean()) for name, law in laws.items()}
 
     def __repr__(self) -> str:
         ticks, most = self.posterior.shape[0], float(self.swing.max(initial=0.0))
@@ -107,16 +97,7 @@ def attack(
             laws.append(_present_laws(window.present(belief), model.sequences, model.states, states, tick, adversary))
     posterior, prior = np.array(posteriors), np.array(priors)
     hindsight = window.hindsight(smoothed, filtered[-1], rows.shape[0])
-    return Attack(
-        posterior,
-        prior,
-        hindsight,
-        _swing(posterior, prior),
-        adversary,
-        model.names,
-        model.value_table,
-        states,
-    )
+    return Attack(posterior, prior, hindsight, _swing(posterior, prior), adversary)
 
 
 class _Window:

@@ -120,8 +120,8 @@ def find_plan(
     choice("ages", ages, ("common", "vector"))
     if about == "then" and ages == "vector":
         raise InputError(
-            "find_plan: ages='vector' given with about='then'; answers of one time have one age for all sequences, so "
-            "leave out ages"
+            "find_plan: a vector of ages asked for with about='then'; answers of one time have one age for all "
+            "sequences, so ask for a common age"
         )
     count: Releases = "continual"
     if releases != "continual":
