@@ -208,6 +208,13 @@ class FittedLayout:
         except InputError:
             return None
 
+    def judge(self, plan: Plan, about: About) -> tuple[Error, LearnedEstimator | None]:
+        """The error of a plan, and the estimator that the readings teach; else the error by the model."""
+        learned = self.learn(plan, about)
+        if learned is not None:
+            return learned.expected(plan.noise_variance), learned
+        return mse(plan.model.point, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, about=about), None
+
     def plan(self, query: Query, age: int, level: float, *, chain: Any = None) -> Plan:
         """The plan of a setting; for the fitted chain alone if no other is given."""
         model = self.chain.without_family() if chain is None else chain
@@ -283,14 +290,9 @@ class Screened:
     usefulness: float
 
     @property
-    def delay(self) -> int:
-        """How long readings are held back, in the time of the readings."""
-        return self.age * self.fitted.panel.step
-
-    @property
     def order(self) -> tuple[float, float, float]:
         """The most useful first; of equally useful ones the least delay, then the most noise."""
-        return -round(self.usefulness / 0.05), self.delay, self.level
+        return -round(self.usefulness / 0.05), self.age * self.fitted.panel.step, self.level
 
 
 @dataclass(frozen=True)
@@ -303,7 +305,6 @@ class ProposedPlan:
     screened: Screened
     plan: Plan
     leakage: float
-    bound: str
     error: Error
     estimator: LearnedEstimator | None
     chain: Any
@@ -351,12 +352,10 @@ class ProposedPlan:
             "about": self.about,
             "usefulness": self.error.known_usefulness,
             "leakage": self.leakage,
-            "bound": self.bound,
             "age": plan.max_age,
             "event_level": plan.epsilon_c,
             "step": fitted.panel.step,
             "states": fitted.layout.states,
-            "chain": fitted.kind.words,
             "kind": fitted.kind.name,
             "direction": fitted.kind.direction,
             "certified_for": self.sure,
@@ -380,17 +379,9 @@ class ProposedPlan:
 class PlanSearch:
     """A search over layouts, kinds of chain, queries, ages and noise, within a budget.
 
-    Args:
-        readings: what plans are for.
-        budget: largest leakage of the present.
-        event_limit: largest epsilon_c.
-        queries: texts and queries for a number of states.
-        abouts: what the numbers may be about.
-        factors: how many ticks may be put together.
-        seconds: after which the best so far is kept.
-        report: called with what is being tried, and the share of the time that is used.
-        take_past: the public past of readings; a plan is made from it alone.
-        past_end: its end.
+    `queries`: texts and queries for a number of states. `factors`: how many ticks may be put together. `seconds`: after
+    which the best so far is kept. `report`: called with what is being tried, and the share of the time that is used.
+    `take_past`: the public past of readings, from which alone a plan is made; `past_end`: its end.
     """
 
     readings: Readings
@@ -501,7 +492,7 @@ class PlanSearch:
             last = age
             if levels[age] <= 0:
                 continue
-            worth = self._usefulness(fitted, query, age, levels[age], "now")
+            worth = fitted.judge(fitted.plan(query, age, levels[age]), "now")[0].usefulness
             if best is None or worth > best.usefulness:
                 best = Screened(fitted, query, text, "now", age, levels[age], worth)
             # More age allows no less noise than the least; and usefulness has one peak over ages.
@@ -549,14 +540,6 @@ class PlanSearch:
         delay = bisect_left(range(LONGEST_DELAY + 1), True, key=fits)
         return delay if delay <= LONGEST_DELAY else None
 
-    def _usefulness(self, fitted: FittedLayout, query: Query, age: int, level: float, about: About) -> float:
-        plan = fitted.plan(query, age, level)
-        learned = fitted.learn(plan, about)
-        return self._error_by_model(plan, about).usefulness if learned is None else learned.usefulness
-
-    def _error_by_model(self, plan: Plan, about: About) -> Error:
-        return mse(plan.model.point, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, about=about)
-
     # ---- certificates ----------------------------------------------------------------------------------------------
 
     def _certify(self, count: int) -> None:
@@ -573,55 +556,34 @@ class PlanSearch:
             self.report(f"certifying: {one.text} about {one.about}, age {one.age}", self._used)
             for chain in one.fitted.chains():
                 certified = self._certify_one(one, chain)
-                if certified is not None and certified.error.useful:
+                if certified is not None:
                     self.certified.append(certified)
                     break
 
     def _certify_one(self, one: Screened, chain: Any) -> ProposedPlan | None:
-        """The largest level (about now) or the least delay (about the time of the readings) by the sharp bound."""
+        """The largest level (about now) or the least delay (about the time of the readings) by the sharp bound.
+
+        None if none keeps the budget, or the plan is not useful.
+        """
         fitted, query = one.fitted, one.query
         age: int | None = one.age
         level: float | None = one.level
         try:
             if one.about == "now":
-                level = self._sharp_level(one, chain)
+                curves = fitted.curves(query, one.age, chain=chain)
+                level = curves.largest_level(self.budget, self.event_limit, start=one.level)
             else:
-                age = self._least_age(fitted, query, _round_level(one.level, up=True), chain=chain)
-            if level is None or age is None or level <= 0:
+                age = self._least_age(fitted, query, one.level, chain=chain)
+            if level is None or age is None:
                 return None
-            level = _round_level(level, up=one.about == "then")
-            plan = fitted.plan(query, age, min(level, self.event_limit), chain=chain)
-            accountant = Accountant(plan)
-            certified = accountant.ceiling(None)
-            if not certified <= self.budget:
-                return None
-            learned = fitted.learn(plan, one.about)
-            error = self._error_by_model(plan, one.about) if learned is None else learned.expected(plan.noise_variance)
-            bound = accountant.limit().bound
+            plan = fitted.plan(query, age, level, chain=chain)
+            certified = Accountant(plan).ceiling(None)
+            error, learned = fitted.judge(plan, one.about)
         except CsdpError:
             return None
-        return ProposedPlan(one, plan, certified, bound, error, learned, chain, self.past_end)
-
-    def _sharp_level(self, one: Screened, chain: Any) -> float | None:
-        """The largest level by the sharp bound: searched for, or of many components found by a few trials."""
-        curves = one.fitted.curves(one.query, one.age, chain=chain)
-        components = sum(len(member.components()) for member in curves.chain.members)
-        if components <= 100:
-            return curves.largest_level(self.budget, self.event_limit, start=one.level)
-        for share in (1.0, 0.9, 0.75, 0.5):
-            if curves.leakage(_round_level(one.level * share)).epsilon <= self.budget:
-                return one.level * share
-        return None
-
-
-def _round_level(level: float, *, up: bool = False) -> float:
-    """A level with three digits, for a command; down, so that it leaks no more, or up.
-
-    >>> _round_level(0.34567), _round_level(0.34567, up=True)
-    (0.345, 0.346)
-    """
-    unit = 10.0 ** (math.floor(math.log10(level)) - 2)
-    return float(f"{(math.ceil if up else math.floor)(level / unit * (1 - 1e-12 if up else 1 + 1e-12)) * unit:.3g}")
+        if not certified <= self.budget or not error.useful:
+            return None
+        return ProposedPlan(one, plan, certified, error, learned, chain, self.past_end)
 
 
 # ---- proposals ------------------------------------------------------------------------------------------------------
