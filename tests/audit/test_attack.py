@@ -121,7 +121,7 @@ def test_a_schedule_of_noise_levels_is_followed():
         ({"outputs": [[1.0, 2.0]]}, "one row of 1 numbers"),
         ({"outputs": ["high"]}, "rows of numbers expected"),
         ({"outputs": [float("inf")]}, "infinite numbers"),
-        ({"adversary": "any"}, "'informed' or 'uninformed'"),
+        ({"adversary": "any"}, "'informed', 'uninformed' is allowed"),
         ({"truth": [[2]]}, "state numbers 0..1"),
         ({"truth": [[0], [1]]}, r"shape \(1, 1\)"),
     ],

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from csdp.check import choice
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import Floats
 from csdp.plan import Plan
@@ -75,8 +76,7 @@ def attack(
     """
     if len(plan.chain.members) > 1:
         raise InputError("attack: the plan has a family of chains; attack under one of them")
-    if adversary not in {"informed", "uninformed"}:
-        raise InputError(f"adversary: {adversary!r} given; 'informed' or 'uninformed'")
+    choice("adversary", adversary, ("informed", "uninformed"))
     model = plan.model
     rows = _output_rows(plan, outputs)
     states = _check_truth(plan, truth, rows.shape[0])
