@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from typing import Final, Literal
 
@@ -128,6 +128,7 @@ def _secant(known: list[tuple[float, float]], aim: float) -> float | None:
 # ---- at some ages ----------------------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
 class Curves:
     """Leakage and error at some ages, for any noise level; what does not depend on the level is computed once.
 
@@ -136,54 +137,47 @@ class Curves:
         ages: one age for each sequence.
         rule: which states the accountant keeps, for more than one release.
         known: what was computed at other ages, if this is one of several.
+        near: a level near the largest, if one is known.
     """
 
-    def __init__(
-        self,
-        chain: Model | Family,
-        query: Query | str,
-        ages: Sequence[int],
-        *,
-        estimate: Estimate = "history",
-        releases: Releases = "continual",
-        about: About = "now",
-        rule: Rule = "auto",
-        known: Known | None = None,
-    ) -> None:
-        self.chain = certified_model(chain)
+    chain: Model | Family
+    query: Query | str
+    ages: Sequence[int]
+    _: KW_ONLY
+    estimate: Estimate = "history"
+    releases: Releases = "continual"
+    about: About = "now"
+    rule: Rule = "auto"
+    known: Known = field(default_factory=Known)
+    near: float | None = None
+
+    def __post_init__(self) -> None:
+        self.chain = certified_model(self.chain)
+        self.ages = tuple(self.ages)
         self._members = self.chain.members
-        self.query = tabulate(query, self._members[0])
-        self.ages = tuple(ages)
-        self.releases: Releases = releases
-        self.near: float | None = None  #: a level near the largest, if one is known
-        self._estimate: Estimate = estimate
-        self._about: About = about
-        self._rule: Rule = rule
-        self._parts = Known() if known is None else known
-        self._known: dict[float, Leakage] = {}
-        self._prepared: dict[int, tuple[Moments, HistoryEstimator | None]] = {}
+        self._table = tabulate(self.query, self._members[0])
+        self._leakages: dict[float, Leakage] = {}
 
     # ---- error: falls with epsilon_c -------------------------------------------------------------------------------
 
-    def _prepare_error(self, number: int) -> tuple[Moments, HistoryEstimator | None]:
-        """What the error under one model needs at every level; an estimator if the last releases are used."""
-        if number not in self._prepared:
-            law = self._members[number].point
-            memory = MEMORY if self.releases == "continual" else min(MEMORY, self.releases)
+    @cached_property
+    def _prepared(self) -> list[tuple[Model, Moments, HistoryEstimator | None]]:
+        """What the error under each model needs at every level; an estimator if the last releases are used."""
+        memory = MEMORY if self.releases == "continual" else min(MEMORY, self.releases)
+        found = []
+        for law in (member.point for member in self._members):
             estimator = None
-            if self._estimate == "history" and has_history(law, self.ages):
-                estimator = model_estimator(law, self.query, age=self.ages[0], about=self._about, memory=memory)
-            self._prepared[number] = moments(law, self.query, ages=self.ages), estimator
-        return self._prepared[number]
-
-    def _error_under(self, number: int, epsilon_c: float) -> Error:
-        known, estimator = self._prepare_error(number)
-        law = self._members[number].point
-        return error_from_moments(law, self.query, known, self.ages, epsilon_c, self._estimate, self._about, estimator)
+            if self.estimate == "history" and has_history(law, self.ages):
+                estimator = model_estimator(law, self._table, age=self.ages[0], about=self.about, memory=memory)
+            found.append((law, moments(law, self._table, ages=self.ages), estimator))
+        return found
 
     def error(self, epsilon_c: float) -> Error:
         """The error at a noise level: the largest over the models."""
-        errors = [self._error_under(number, epsilon_c) for number in range(len(self._members))]
+        errors = [
+            error_from_moments(law, self._table, known, self.ages, epsilon_c, self.estimate, self.about, estimator)
+            for law, known, estimator in self._prepared
+        ]
         return max(errors, key=lambda error: error.safe)
 
     # ---- leakage: grows with epsilon_c -----------------------------------------------------------------------------
@@ -194,24 +188,24 @@ class Curves:
         return [
             setting
             for member in self._members
-            for setting in Setting.list_all(member, self.query, ages=self.ages, epsilon_c=1.0, adversary="informed")
+            for setting in Setting.list_all(member, self._table, ages=self.ages, epsilon_c=1.0, adversary="informed")
         ]
 
     def leakage(self, epsilon_c: float) -> Leakage:
         """The certified leakage of the present at a noise level: the largest over the models."""
-        if epsilon_c not in self._known:
+        if epsilon_c not in self._leakages:
             if self.releases == 1:
                 self._settings[:] = [setting.at(epsilon_c) for setting in self._settings]  # keeps their aged laws
                 answers = [setting.answer("auto") for setting in self._settings]
-                self._known[epsilon_c] = max(answers, key=lambda answer: answer.epsilon)
+                self._leakages[epsilon_c] = max(answers, key=lambda answer: answer.epsilon)
             else:
-                self._known[epsilon_c] = self._many_releases(epsilon_c)
-        return self._known[epsilon_c]
+                self._leakages[epsilon_c] = self._many_releases(epsilon_c)
+        return self._leakages[epsilon_c]
 
     def _many_releases(self, epsilon_c: float) -> Leakage:
         """A budget has to allow the largest leakage at any moment, also after the last release."""
         plan = self.plan(epsilon_c)
-        accountant = Accountant(plan, build_components(plan, self._rule, self._parts))
+        accountant = Accountant(plan, build_components(plan, self.rule, self.known))
         count = None if self.releases == "continual" else self.releases
         last = accountant.limit() if count is None else accountant.after(count)
         return replace(last, epsilon=accountant.ceiling(count))
@@ -219,7 +213,7 @@ class Curves:
     def least_leakage(self, epsilon_c: float) -> float:
         """A lower bound on the leakage of many releases, quickly computed: that of the first two."""
         plan = self.plan(epsilon_c)
-        return Accountant(plan, build_components(plan, self._rule, self._parts)).after(2).epsilon
+        return Accountant(plan, build_components(plan, self.rule, self.known)).after(2).epsilon
 
     def later_peak(self, epsilon_c: float) -> float:
         """The largest leakage of one release at any later moment."""
@@ -232,29 +226,14 @@ class Curves:
         """
         if self.releases == 1:
             return largest_level(lambda e: self.leakage(e).epsilon, budget, limit)
-        start = self.near or min(budget, limit) if start is None else start
+        near = start or self.near or min(budget, limit)
         if len(self._members) > 1:
-            worst = self._worst_member(start)
-            start = worst.largest_level(budget, limit, start=start) or start
-        return largest_level(lambda e: self.leakage(e).epsilon, budget, limit, start=start, tolerance=CLOSE)
-
-    def _worst_member(self, epsilon_c: float) -> Curves:
-        """The model that leaks most at a level: what fits it mostly fits the family, for a fraction of the work."""
-        alone = [
-            Curves(
-                member,
-                self.query,
-                self.ages,
-                estimate=self._estimate,
-                releases=self.releases,
-                about=self._about,
-                rule=self._rule,
-                known=self._parts,
-            )
-            for member in self._members
-        ]
-        return max(alone, key=lambda curves: curves.leakage(epsilon_c).epsilon)
+            # What fits the model that leaks most mostly fits the family, for a fraction of the work.
+            alone = [replace(self, chain=member, query=self._table, near=None) for member in self._members]
+            worst = max(alone, key=lambda curves: curves.leakage(near).epsilon)
+            near = worst.largest_level(budget, limit, start=near) or near
+        return largest_level(lambda e: self.leakage(e).epsilon, budget, limit, start=near, tolerance=CLOSE)
 
     def plan(self, epsilon_c: float) -> Plan:
         """The plan at a noise level."""
-        return Plan(self.chain, self.query, self.ages, epsilon_c)
+        return Plan(self.chain, self._table, self.ages, epsilon_c)

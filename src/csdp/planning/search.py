@@ -324,7 +324,7 @@ class _Search:
                     self.best, improved = better, True
                     break
 
-    def _neighbours(self, ages: tuple[int, ...]) -> list[tuple[int, ...]]:
+    def _neighbours(self, ages: Sequence[int]) -> list[tuple[int, ...]]:
         """One sequence up to three steps older or younger, then one a step older for another a step younger."""
         several = range(len(ages))
         moves = [{i: delta} for i in several for delta in (-3, -2, -1, 1, 2, 3)]
