@@ -12,8 +12,7 @@ from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
 from csdp.plan import Plan
 from csdp.planning import EVENT_LIMIT, find_plan
-from csdp.planning.calibrate import largest_level
-from csdp.planning.curves import Curves
+from csdp.planning.calibrate import Curves, largest_level
 from csdp.query_table import Query
 from study import baselines
 from study.baselines.laplace import LaplaceBaseline

@@ -39,12 +39,3 @@ def same_noise_twice(scale):
         return readings.mean(axis=-1) + noise(scale, (len(readings), 1), generator)
 
     return run
-
-
-def at_age(age, scale):
-    """Reads the slice of an age from the whole history, whatever was declared."""
-
-    def run(history, generator):
-        return history[:, -1 - age].mean(axis=-1) + noise(scale, len(history), generator)
-
-    return run

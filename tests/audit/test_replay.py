@@ -52,8 +52,7 @@ def test_what_the_gate_wrote_is_confirmed(where, chosen, limits):
         result = replay(ledger, dataset=NAME, plans=[chosen])
         assert result.findings == ()
         assert result.notes == ()
-        assert [checked.tick for checked in result.charges[NAME]] == [release.tick for release in batch]
-        assert all(checked.recomputed == pytest.approx(checked.recorded) for checked in result.charges[NAME])
+        assert result.charges == {NAME: len(batch)}
         assert result.ok
         assert result.verdict == f"{len(batch)} charges of 1 dataset replayed: no leakage is recorded too low"
 
@@ -70,7 +69,7 @@ def test_a_change_of_plan_is_replayed(where, following):
             changed.push([tick % 2], time=tick)
         result = replay(ledger)
         assert result.findings == ()
-        assert len(result.charges[NAME]) == ledger.summary(NAME).reserved
+        assert result.charges[NAME] == ledger.summary(NAME).reserved
 
 
 def test_levels_that_are_shifted_by_a_tick_are_found(where, monkeypatch):
@@ -167,7 +166,7 @@ def test_a_lost_tick_and_a_refused_one(where):
         assert ledger.summary(NAME).lost == 1
         result = replay(ledger)
         assert result.findings == ()
-        assert len(result.charges[NAME]) == ledger.summary(NAME).reserved
+        assert result.charges[NAME] == ledger.summary(NAME).reserved
 
 
 def test_edits_of_the_file_are_found_by_the_hash_chain(tmp_path):
@@ -199,13 +198,13 @@ def test_a_custom_query_needs_its_plan(where):
         publisher = Publisher(chosen, dataset=NAME, ledger=ledger)
         publisher.publish(gaps(6, sequences=2))
         alone = replay(ledger)
-        assert alone.charges == {NAME: ()}
+        assert alone.charges == {NAME: 0}
         assert "give it with plans=[...]" in alone.notes[0]
         assert alone.verdict.endswith("; 5 charges could NOT be replayed")
         result = replay(ledger, plans=[chosen])
         assert result.ok
         assert result.left_out == 0
-        assert len(result.charges[NAME]) == 5
+        assert result.charges[NAME] == 5
 
 
 def test_a_plan_that_was_never_published_under_is_told(where):

@@ -102,7 +102,6 @@ PYTHON_ONLY = {
     "k": "a number of values in a formula",
     "switching": "of EnvironmentChain, which is written in Python",
     "read_only": "of Ledger.open; commands that only look open it so",
-    "pair": "of csdp.audit; the command attacks the worst pair",
     "method": "of csdp.fit; the command fits by maximum likelihood",
     "cycle": "of EnvironmentChain, which is written in Python",
 }

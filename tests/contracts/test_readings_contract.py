@@ -220,7 +220,7 @@ def test_what_needs_the_law_of_the_answers_is_refused_in_words():
         lambda: plan.query.lattice_answers(np.zeros((1, 2), dtype=int)),
         lambda: plan.query.evaluate([0, 1], CHAIN.value_table),
         lambda: csdp.audit(plan, samples=1000, seed=1),
-        lambda: csdp.attack(plan, [[0.5], [0.5], [0.5]], adversary="uninformed"),
+        lambda: csdp.attack(plan, [[0.5], [0.5], [0.5]]),
     ):
         with pytest.raises(InputError):
             question()

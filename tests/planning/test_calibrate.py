@@ -95,7 +95,6 @@ def test_for_ever_close_to_the_budget_and_certified_as_returned(chain, budget):
     found = find_plan(chain, Mean(), budget=budget, min_age=2, max_age=2, releases="continual")
     assert found.leakage.epsilon == Accountant(found.plan).ceiling() <= budget
     assert found.leakage.epsilon >= (1 - CLOSE) * budget or found.plan.epsilon_c == 10.0
-    assert found.evaluations <= 12
 
 
 def test_the_level_of_a_family_is_that_of_its_worst_member():

@@ -87,7 +87,7 @@ def test_a_frontier_about_the_time_read_keeps_every_delay_that_leaks_less():
         ({"budget": 0.5}, "both targets"),
         ({"max_mse": 0.5}, "both targets"),
         ({"budget": 0.5, "max_mse": 0.1, "ages": "vector"}, "one age for all sequences"),
-        ({"budget": 0.5, "max_mse": 0.1, "about": "yesterday"}, "'now' .* or 'then'"),
+        ({"budget": 0.5, "max_mse": 0.1, "about": "yesterday"}, "'now', 'then' is allowed"),
     ],
 )
 def test_what_cannot_be_planned_about_the_time_read_is_refused(given, words):

@@ -108,33 +108,6 @@ def test_any_levels_are_charged_at_least_their_truth(
         assert accountant.peak(state) >= truth(chain, age, levels, len(levels) + 1) * (1 - 1e-12)
 
 
-def test_a_plan_for_ever_spends_more_at_first_and_is_never_refused(tmp_path: Path) -> None:
-    found = dynamic_plan(PAIR, csdp.Mean(), ages=1, budget=0.25)
-    assert found.levels[0] > 1.2 * found.constant_level
-    assert found.plan.schedule is not None
-    assert found.plan.schedule.then == found.constant_level
-    states = PAIR.simulate(60, seed=3)
-    with csdp.Publisher(found.plan, dataset="d", ledger=tmp_path / "l.db", budget=0.25) as publisher:
-        batch = publisher.publish(csdp.Panel.from_states(states))
-    assert len(batch) == 59
-    assert max(release.epsilon_s for release in batch) <= 0.25
-
-
-def test_for_ever_at_ages_of_their_own_there_is_one_level() -> None:
-    found = dynamic_plan(PAIR, csdp.Mean(), ages=(1, 2), budget=0.25)
-    assert found.levels == (found.constant_level,)
-    assert found.gain == 0.0
-    assert Accountant(found.plan).ceiling() <= 0.25
-
-
-def test_where_old_releases_fade_slowly_every_tick_of_the_warm_up_is_listed() -> None:
-    slow = csdp.CoupledChain([[1.0]], [[0.9, 0.05, 0.05], [0.05, 0.9, 0.05], [0.05, 0.05, 0.9]])
-    found = dynamic_plan(slow, csdp.Mean(), ages=1, budget=1.0)
-    assert len(found.levels) == 9
-    assert all(level > found.constant_level for level in found.levels[:-1])
-    assert max(found.leakage) <= 1.0
-
-
 @pytest.mark.parametrize("levels", [[5.0, 5.0], [0.05, 5.0]], ids=["at once", "at the end"])
 def test_a_schedule_that_passes_the_budget_is_an_error_not_a_plan(
     levels: list[float], monkeypatch: pytest.MonkeyPatch
@@ -175,7 +148,6 @@ def test_a_scheduled_plan_survives_json_and_has_its_own_digest() -> None:
     assert again == found.plan
     assert again.schedule == found.plan.schedule
     assert again.digest != found.plan.at(found.plan.epsilon_c).digest
-    assert found.records()[0]["tick"] == 7
     assert found.plan.level(6) == 0.0
 
 
@@ -187,11 +159,10 @@ def test_a_scheduled_plan_survives_json_and_has_its_own_digest() -> None:
         ({"horizon": 2, "weights": [1.0]}, "one per tick"),
         ({"horizon": 2, "weights": [0.0, 0.0]}, "at least one above 0"),
         ({"horizon": 2, "weights": [1.0, -1.0]}, "none negative"),
-        ({"weights": [1.0]}, "without a horizon"),
     ],
 )
 def test_bad_input_is_refused(changes: dict[str, object], words: str) -> None:
-    asked = {"ages": 1, "budget": 0.25, **changes}
+    asked = {"ages": 1, "budget": 0.25, "horizon": 2, **changes}
     with pytest.raises(InputError, match=words):
         dynamic_plan(PAIR, csdp.Mean(), **asked)  # type: ignore[arg-type]
 
@@ -214,11 +185,4 @@ def test_a_budget_that_no_noise_meets_says_so() -> None:
     frozen = csdp.CoupledChain([[1.0]], [[1 - 1e-9, 1e-9], [1e-9, 1 - 1e-9]])
     with pytest.raises(InfeasibleError, match="even epsilon_c") as told:
         dynamic_plan(frozen, csdp.Mean(), ages=0, budget=1e-7, horizon=5000, weights=[1.0] * 5000)
-    assert told.value.nearest > 1e-7
-
-
-def test_a_found_plan_is_admitted_by_a_publisher_with_the_same_budget(tmp_path: Path) -> None:
-    for i, budget in enumerate((0.1, 0.3)):
-        plan = csdp.find_plan(PAIR, csdp.Mean(), budget=budget, min_age=1, max_age=4, releases="continual").plan
-        with csdp.Publisher(plan, dataset="d", ledger=tmp_path / f"{i}.db", budget=budget) as publisher:
-            assert len(publisher.publish(csdp.Panel.from_states(PAIR.simulate(30, seed=1)))) == 30 - plan.max_age
+    assert 1e-7 < told.value.nearest < 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,21 +38,10 @@ class Attack:
     prior: Floats
     hindsight: Floats
     swing: Floats
-    adversary: Literal["informed", "uninformed"]
-    names: tuple[str, ...]
-    values: Floats
-    truth: States | None = None
-
-    def guessed(self) -> dict[str, float]:
-        """Share of states guessed right from no output, from outputs so far, and from all outputs. Needs `truth`."""
-        if self.truth is None:
-            raise InputError("attack: the share of right guesses needs truth, the true states")
-        laws = {"prior": self.prior, "posterior": self.posterior, "hindsight": self.hindsight}
-        return {name: float((law.argmax(axis=2) == self.truth).mean()) for name, law in laws.items()}
 
     def __repr__(self) -> str:
         ticks, most = self.posterior.shape[0], float(self.swing.max(initial=0.0))
-        return f"Attack({ticks} ticks, {self.adversary}, largest change of log odds {most:.4g})"
+        return f"Attack({ticks} ticks, largest change of log odds {most:.4g})"
 
 
 def attack(
@@ -60,7 +49,6 @@ def attack(
     outputs: Sequence[Sequence[float] | float | None] | npt.ArrayLike,
     *,
     truth: npt.ArrayLike | None = None,
-    adversary: Literal["informed", "uninformed"] = "informed",
     first_tick: int = 0,
 ) -> Attack:
     """Compute the posterior of every present state from published outputs, for a known model and noise.
@@ -72,9 +60,8 @@ def attack(
         plan: the plan that was published.
         outputs: one row (d,) for every successive tick, None or NaN if nothing was published. Readings
             older than planned are not modelled.
-        truth: state numbers (T, s), if they are known; an informed attacker of several sequences needs them.
-        adversary: whether the attacker knows the other present states ("informed", whom certificates are about) or none
-            of them ("uninformed").
+        truth: the true state numbers (T, s). The attacker is then informed, and knows every present state but the one
+            that is guessed, as certificates assume; without it, the attacker knows the model alone.
         first_tick: the tick of the first row, which matters to a plan with a schedule of noise levels.
 
     >>> from csdp import CoupledChain, Mean
@@ -85,16 +72,9 @@ def attack(
     """
     if len(plan.chain.members) > 1:
         raise InputError("attack: the plan has a family of chains; attack under one of them")
-    if adversary not in {"informed", "uninformed"}:
-        raise InputError(f"adversary: {adversary!r} given; 'informed' or 'uninformed'")
     model = plan.model
     rows = _output_rows(plan, outputs)
     states = _check_truth(plan, truth, rows.shape[0])
-    if adversary == "informed" and states is None and model.sequences > 1:
-        raise InputError(
-            "attack: an informed attacker knows the other presents; give truth, the true states, or choose "
-            "adversary='uninformed'"
-        )
     window = _Window(plan, first_tick)
     filtered = window.forward(rows)
     smoothed = window.backward(rows, filtered)
@@ -104,19 +84,10 @@ def attack(
     for tick in range(rows.shape[0]):
         law = window.advance(law) if tick else law
         for laws, belief in ((posteriors, filtered[tick]), (priors, law)):
-            laws.append(_present_laws(window.present(belief), model.sequences, model.states, states, tick, adversary))
+            laws.append(_present_laws(window.present(belief), model.sequences, model.states, states, tick))
     posterior, prior = np.array(posteriors), np.array(priors)
     hindsight = window.hindsight(smoothed, filtered[-1], rows.shape[0])
-    return Attack(
-        posterior,
-        prior,
-        hindsight,
-        _swing(posterior, prior),
-        adversary,
-        model.names,
-        model.value_table,
-        states,
-    )
+    return Attack(posterior, prior, hindsight, _swing(posterior, prior))
 
 
 class _Window:
@@ -219,9 +190,9 @@ def _sequence_laws(law: Floats, sequences: int, states: int) -> Floats:
     return np.array([cube.sum(axis=tuple(a for a in axes if a != i)) for i in axes])
 
 
-def _present_laws(law: Floats, sequences: int, states: int, truth: States | None, tick: int, adversary: str) -> Floats:
+def _present_laws(law: Floats, sequences: int, states: int, truth: States | None, tick: int) -> Floats:
     """The law of each sequence's present state: marginal, or given the true presents of all others."""
-    if adversary == "uninformed" or truth is None:
+    if truth is None:
         return _sequence_laws(law, sequences, states)
     cube = law.reshape((states,) * sequences)
     known = [int(state) for state in truth[tick]]

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,14 +29,11 @@ if TYPE_CHECKING:
 
 States = npt.NDArray[Any]
 Mechanism = Callable[[States, np.random.Generator], npt.ArrayLike]
-Reads = Literal["aged", "history"]
 
 #: Largest number of releases in one audit.
 MAX_RELEASES = 64
 #: Joint states of one component up to which pasts are drawn.
 SAMPLED_STATES = 2048
-#: Entries of the array of readings that are drawn at once.
-MAX_READINGS = 400_000_000
 #: Cells of the histogram of one feature of the outputs, and thresholds that are tried for one score.
 CELLS, THRESHOLDS = 64, 128
 #: Number of outputs above which only the outputs themselves are features, not their differences.
@@ -72,7 +69,7 @@ class Audit:
     @property
     def verdict(self) -> str:
         """The result in words."""
-        sure = f"at confidence {_percent(self.confidence)}"
+        sure = f"at confidence {100 * self.confidence:.13g} %"
         if self.violated:
             return f"violated: leaks at least {_format_down(self.lower)} {sure}, claimed {as_text(self.claim)}"
         return f"no violation found {sure}: leaks at least {_format_down(self.lower)}, claimed {as_text(self.claim)}"
@@ -90,9 +87,7 @@ def audit(
     plan: Plan | None = None,
     *,
     claim: float | None = None,
-    pair: Sequence[Sequence[int]] | None = None,
     releases: int = 1,
-    reads: Reads = "aged",
     samples: int = 200_000,
     confidence: float = 0.999,
     seed: int | None = None,
@@ -100,8 +95,9 @@ def audit(
 ) -> Audit:
     """Attack a mechanism whose input follows a chain, and return a lower bound on its leakage.
 
-    Pasts are drawn exactly from `Pr(past | present)` for two presents; the mechanism runs on them as a black box; one
-    half of the samples chooses an event; the other half gives the bound of Clopper and Pearson (1934),
+    Pasts are drawn exactly from `Pr(past | present)` for two presents, the worst for one release; the mechanism runs on
+    them as a black box; one half of the samples chooses an event; the other half gives the bound of Clopper and Pearson
+    (1934),
     `ln( Beta^-1(a/2; k, n-k+1) / Beta^-1(1-a/2; k'+1, n'-k') )` with `a = 1 - confidence`.
 
     Formal guarantee: with probability at least `confidence`, `lower` is not above the leakage of the mechanism under
@@ -109,13 +105,11 @@ def audit(
 
     Args:
         mechanism: a Plan (csdp's own noise, no ledger), or a callable of (readings, generator) that returns outputs
-            (n, d). Readings are state numbers (n, s), with several releases (n, releases, s), oldest first; with
-            reads="history" every slice up to the present (n, slices, s), the present last.
+            (n, d). Readings are state numbers (n, s) of the plan's ages, with several releases (n, releases, s), oldest
+            first.
         plan: for a callable, what it is declared to do: its chain, query, ages and noise level.
         claim: the leakage to compare with; by default what the plan is certified for.
-        pair: two presents that differ in one sequence; by default the worst for one release.
         releases: successive ticks whose outputs are attacked together.
-        reads: what the mechanism is given, the "aged" slices or the whole "history".
         samples: pasts drawn from each of the two presents.
         confidence: of the bound.
         seed: to repeat an audit. Noise drawn for an audit is discarded, and never a release.
@@ -132,27 +126,20 @@ def audit(
 
     releases = check.whole("releases", releases, least=1, most=MAX_RELEASES)
     samples = check.whole("samples", samples, least=200, most=10**9)
-    if not (isinstance(confidence, float) and 0.5 <= confidence < 1):
-        raise InputError(f"confidence: {confidence!r} given; a number from 0.5 to below 1, such as 0.999")
-    reads = check.choice("reads", reads, get_args(Reads))
-    if isinstance(mechanism, Plan):
-        if plan is not None:
-            raise InputError(
-                "audit: two plans given; give one, or a callable and the plan that it is declared to follow"
-            )
+    confidence = check.number("confidence", confidence, least=0.5, below=1)
+    if isinstance(mechanism, Plan) and plan is None:
         plan, mechanism = mechanism, plan_mechanism(mechanism)
-    if not callable(mechanism):
-        kind = type(mechanism).__name__
-        raise InputError(f"mechanism: {kind} given; a Plan, or a callable of (readings, generator), expected")
-    if not isinstance(plan, Plan):
-        kind = type(plan).__name__
-        raise InputError(f"plan: {kind} given; give the Plan that the callable is declared to follow")
+    if not callable(mechanism) or not isinstance(plan, Plan):
+        kinds = f"{type(mechanism).__name__} and {type(plan).__name__}"
+        raise InputError(
+            f"audit: {kinds} given; give a Plan, or a callable of (readings, generator) and the Plan that it is "
+            "declared to follow"
+        )
     if plan.schedule is not None:
         raise InputError("audit: the plan has a schedule of noise levels; audit plan.at(level) for one of them")
-    presents = worst_pair(plan) if pair is None else _check_pair(plan.chain.members[0].point, pair)
+    presents = worst_pair(plan)
     claimed, claim_words = _claimed(plan, claim, releases)
-    inputs = _Inputs(plan.ages, releases, reads)
-    halves = _run(mechanism, inputs, presents, samples, np.random.default_rng(seed), progress)
+    halves = _run(mechanism, plan.ages, releases, presents, samples, np.random.default_rng(seed), progress)
     alarm = 1.0 - confidence
     event = _learn_event(*halves[0], alarm)
     sides = halves[1] if event.forward else halves[1][::-1]  # the likelier present first
@@ -206,9 +193,7 @@ def plan_mechanism(plan: Plan) -> Callable[[States, np.random.Generator], Floats
 def _claimed(plan: Plan, claim: float | None, releases: int) -> tuple[float, str]:
     """The claimed leakage, and its origin in words."""
     if claim is not None:
-        if not (isinstance(claim, int | float) and claim >= 0):
-            raise InputError(f"claim: {claim!r} given; a leakage of 0 or more")
-        return float(claim), "given"
+        return check.number("claim", claim, least=0), "given"
     if releases == 1:
         return plan.certified.epsilon, f"{plan.certified.bound} leakage of one release as declared"
     from csdp.accountant import Accountant
@@ -237,38 +222,13 @@ class Pair:
         return Witness(names[secret], values[secret], float(table[secret, self.alternative[secret]]), others)
 
 
-def _check_pair(model: Model, pair: Sequence[Sequence[int]]) -> Pair:
-    """Return two presents of a caller as a Pair; raise InputError if they are none."""
-    try:
-        rows = np.asarray([list(row) for row in pair])
-    except (TypeError, ValueError):
-        rows = np.zeros(0)
-    if rows.shape != (2, model.sequences) or not np.issubdtype(rows.dtype, np.integer):
-        raise InputError(f"pair: two presents of {model.sequences} state numbers expected, such as ([1, 0], [0, 0])")
-    if rows.min() < 0 or rows.max() >= model.states:
-        raise InputError(f"pair: unknown state; states are 0..{model.states - 1}")
-    differ = np.flatnonzero(rows[0] != rows[1])
-    if differ.size != 1:
-        raise InputError(f"pair: the presents differ in {differ.size} sequences; they must differ in one")
-    present, alternative = (tuple(int(v) for v in row) for row in rows)
-    return Pair(model, present, alternative)
-
-
 def worst_pair(plan: Plan) -> Pair:
     """Return the witness of the exact leakage; over a family, that of the member that leaks most."""
     best, chosen = 0.0, None
     for model in (member.point for member in plan.chain.members):
         setting = Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary="informed")
         for component in setting.components:
-            try:
-                worst = component.value("exact").worst_case
-            except TooLargeError as error:
-                raise TooLargeError(
-                    f"pair: the worst one cannot be computed, because {error}; give pair= with a present and an "
-                    "alternative",
-                    needed=error.needed,
-                    limit=error.limit,
-                ) from None
+            worst = component.value("exact").worst_case
             if worst is None or not worst.known or worst.value <= best:
                 continue
             present = _likely_states(model, without=component.members)
@@ -278,9 +238,7 @@ def worst_pair(plan: Plan) -> Pair:
             other[component.members[worst.sequence]] = worst.alternative
             best, chosen = worst.value, Pair(model, tuple(present), tuple(other))
     if chosen is None or chosen.present == chosen.alternative:
-        raise InputError(
-            "pair: this release does not depend on the present; give pair= with a present and an alternative"
-        )
+        raise InputError("audit: a release of this plan does not depend on the present, so there is nothing to attack")
     return chosen
 
 
@@ -319,14 +277,6 @@ class PastSampler:
 
     def draw(self, present: Sequence[int], count: int, random: np.random.Generator) -> States:
         """Return states (count, depths, s) of the slices, in the order of `depths`."""
-        entries = count * len(self.depths) * self.model.sequences
-        if entries > MAX_READINGS:
-            raise TooLargeError(
-                f"audit: {count:,} pasts of {len(self.depths)} slices and {self.model.sequences} sequences do not fit; "
-                "ask for fewer samples",
-                needed=float(entries),
-                limit=float(MAX_READINGS),
-            )
         kind: Any = np.int8 if self.model.states <= 127 else np.int16
         out = np.empty((count, len(self.depths), self.model.sequences), dtype=kind)
         for component in self._components:
@@ -355,19 +305,10 @@ class _ComponentSampler:
             joint = law[:, None] * np.linalg.matrix_power(kernel, older - newer)
             self._tables.insert(0, np.cumsum(joint.T, axis=1))
             law = joint.sum(axis=0)
-        self._law = law
-
-    def number(self, present: States) -> int:
-        """The number of the component's joint state in a present."""
-        known = present[self._members].tolist()
-        number = int(np.ravel_multi_index(known, self._shape))
-        if not self._law[number] > 0:
-            raise InputError(f"pair: a present of states {known} never occurs under the model; give another")
-        return number
 
     def draw(self, present: States, out: States, random: np.random.Generator) -> None:
         """Fill the columns of the members, slice by slice back through time."""
-        number: States = np.full(out.shape[0], self.number(present))
+        number: States = np.full(out.shape[0], np.ravel_multi_index(present[self._members].tolist(), self._shape))
         if self._depths[0] == 0:
             self._write(number, out[:, 0])
         for column, table in enumerate(self._tables, start=len(self._depths) - len(self._tables)):
@@ -395,49 +336,26 @@ def _draw_rows(cumulative: Floats, rows: States, random: np.random.Generator) ->
 # ---- the mechanism's outputs -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """What the mechanism is given of the past."""
-
-    ages: tuple[int, ...]
-    releases: int
-    reads: Reads
-
-    @property
-    def depths(self) -> list[int]:
-        """Depths of the slices that the mechanism may read."""
-        if self.reads == "history":
-            return list(range(max(self.ages) + self.releases))
-        return sorted({age + ago for age in self.ages for ago in range(self.releases)})
-
-    def arrange(self, drawn: States, depths: Sequence[int]) -> States:
-        """Input of the mechanism, from the slices that were drawn."""
-        if self.reads == "history":
-            return drawn[:, ::-1]
-        place = {depth: column for column, depth in enumerate(depths)}
-        columns = np.array(
-            [[place[age + ago] for age in self.ages] for ago in range(self.releases - 1, -1, -1)], dtype=np.intp
-        )
-        aged = drawn[:, columns, np.arange(len(self.ages))]
-        return aged[:, 0] if self.releases == 1 else aged
-
-
 def _run(
     mechanism: Mechanism,
-    inputs: _Inputs,
+    ages: Sequence[int],
+    releases: int,
     pair: Pair,
     samples: int,
     random: np.random.Generator,
     progress: Progress | None,
 ) -> list[tuple[Floats, Floats]]:
     """Outputs (n, releases, d) under both presents, in two halves."""
-    pasts = PastSampler(pair.model, inputs.depths)
+    read = np.arange(releases)[::-1, None] + np.asarray(ages)  # depths (releases, s), the oldest release first
+    pasts = PastSampler(pair.model, read.ravel().tolist())
+    columns = np.searchsorted(pasts.depths, read)
     halves = []
     for half, count in enumerate((samples // 2, samples - samples // 2)):
         outputs = []
         for side, present in enumerate((pair.present, pair.alternative)):
-            readings = inputs.arrange(pasts.draw(present, count, random), pasts.depths)
-            outputs.append(_check_outputs(mechanism(readings, random), count, inputs.releases))
+            readings = pasts.draw(present, count, random)[:, columns, np.arange(len(ages))]
+            given = readings[:, 0] if releases == 1 else readings
+            outputs.append(_check_outputs(mechanism(given, random), count, releases))
             if progress is not None:
                 progress("auditing", 2 * half + side + 1, 4)
         if outputs[0].shape != outputs[1].shape:
@@ -602,16 +520,6 @@ def lower_bound(inside: Any, of: Any, against: Any, of_against: Any, *, alarm: f
         low = np.where(k1 > 0, beta.ppf(alarm / 2, np.maximum(k1, 1), n1 - k1 + 1), 0.0)
         high = np.where(k0 < n0, beta.isf(alarm / 2, k0 + 1, np.maximum(n0 - k0, 1)), 1.0)
         return np.asarray(np.log(low) - np.log(high))
-
-
-def _percent(confidence: float) -> str:
-    """A confidence in percent, with the digits that matter.
-
-    >>> _percent(0.999), _percent(1 - 1e-9), _percent(0.95)
-    ('99.9 %', '99.9999999 %', '95 %')
-    """
-    digits = max(0, math.ceil(-math.log10(1.0 - confidence) - 2 - 1e-6))
-    return f"{100 * confidence:.{digits}f} %"
 
 
 def _format_down(value: float) -> str:

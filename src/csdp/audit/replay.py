@@ -41,25 +41,17 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class ReplayedCharge:
-    """One charge: the leakage of the present as recorded, and as recomputed."""
-
-    tick: int
-    recorded: float
-    recomputed: float
-
-
-@dataclass(frozen=True)
 class Replay:
     """Result of a replay: findings (none if `ok`), and notes on what could not be recomputed.
 
-    `left_out`: charges under plans that cannot be read back, which nothing is said about.
+    `charges`: how many were replayed, by dataset. `left_out`: charges under plans that cannot be read back, which
+    nothing is said about.
     """
 
     datasets: tuple[str, ...]
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
-    charges: dict[str, tuple[ReplayedCharge, ...]] = field(repr=False)
+    charges: dict[str, int] = field(repr=False)
     left_out: int = 0
 
     def __repr__(self) -> str:
@@ -73,7 +65,7 @@ class Replay:
     @property
     def verdict(self) -> str:
         """The result in words."""
-        charges = sum(len(charges) for charges in self.charges.values())
+        charges = sum(self.charges.values())
         datasets = "1 dataset" if len(self.datasets) == 1 else f"{len(self.datasets)} datasets"
         result = "no leakage is recorded too low" if self.ok else f"{len(self.findings)} findings"
         left = f"; {self.left_out:,} charges could NOT be replayed" if self.left_out else ""
@@ -85,7 +77,7 @@ class Replay:
             "ok": self.ok,
             "verdict": self.verdict,
             "datasets": list(self.datasets),
-            "charges": {name: len(charges) for name, charges in self.charges.items()},
+            "charges": self.charges,
             "findings": [{**vars(finding), "words": str(finding)} for finding in self.findings],
             "notes": list(self.notes),
             "left_out": self.left_out,
@@ -127,7 +119,7 @@ def replay(
     problems = ledger.verify(dataset, head=head)
     findings = [Finding(problem.dataset, problem.seq, None, problem.what) for problem in problems]
     notes: list[str] = []
-    charges: dict[str, tuple[ReplayedCharge, ...]] = {}
+    charges: dict[str, int] = {}
     recorded: set[str] = set()
     left_out = 0
     for name in names:
@@ -142,7 +134,7 @@ def replay(
                 progress(f"replaying {name}", done, total)
         findings += run.findings
         notes += run.notes
-        charges[name] = tuple(run.charges)
+        charges[name] = run.charges
         left_out += run.left_out
     for digest in own_plans:
         if digest not in recorded:
@@ -171,7 +163,7 @@ class _DatasetReplay:
         self.name = name
         self.findings: list[Finding] = []
         self.notes: list[str] = []
-        self.charges: list[ReplayedCharge] = []
+        self.charges = 0
         self._terms, self._plans = terms, plans
         self._accountant: Accountant | None = None
         self._state: State | None = None
@@ -288,7 +280,7 @@ class _DatasetReplay:
         self._cost += self._accountant.history_cost()
         present, peak = self._accountant.charge(state)
         self._charged[entry.seq] = present
-        self.charges.append(ReplayedCharge(entry.tick, float(charge.present), present))
+        self.charges += 1
         event = self._event_epsilon(self._accountant)
         self._compare(entry, "the leakage of the present", charge.present, present)
         self._compare(entry, "the largest leakage from here on", charge.peak, peak)

@@ -130,7 +130,7 @@ def _print_replay(result: Replay, form: Format) -> None:
     else:
         typer.echo(result.verdict)
         for name, charges in result.charges.items():
-            typer.echo(f"{printable(name)}: {len(charges):,} charges")
+            typer.echo(f"{printable(name)}: {charges:,} charges")
         for note in result.notes:
             typer.echo(f"note: {printable(note)}")
     for finding in result.findings:

@@ -114,12 +114,13 @@ class HistoryEstimator:
 
         What a release read later than planned moves its answer as much as noise would: it is counted as noise.
         """
-        last = releases[-self.memory :]
-        target = last[-1].tick - (last[-1].age if self.about == "then" else 0)
-        estimate, moved, drawn = self._solve(*self._arrays(last), target)
-        first = max(1, len(releases) - self.watch) if self.watch else len(releases)
-        runs = [tuple(releases[max(0, n - self.memory) : n + 1]) for n in range(first, len(releases))]
-        size = _size(np.array([self._surprise(run) for run in runs])) if runs else 1.0
+        count, newest = len(releases), releases[-1]
+        read, values, noise = self._arrays(releases)
+        target = newest.tick - (newest.age if self.about == "then" else 0)
+        run = range(max(0, count - self.memory), count)
+        estimate, moved, drawn = (rows[0] for rows in self._solve(read, values, noise, [run], np.array([target])))
+        first = max(1, count - self.watch)
+        size = _size(self._surprises(read, values, noise, first)) if self.watch and first < count else 1.0
         # Saying what is usual is off by as much more, or less.
         whole = float(self._variance.sum())
         nothing = self.silent_error * (float((size * self._variance).sum()) / whole if whole > 0 else 1.0)
@@ -136,25 +137,18 @@ class HistoryEstimator:
         """From the variances by answers, which may have changed in size, and by noise."""
         return np.asarray(self.scale * np.sqrt(size * moved + drawn))
 
-    def _surprise(self, run: tuple[Observation, ...]) -> Floats:
-        """How far the last release was off from what those before it lead to expect, (2, d); kept for the next tick."""
-        if run not in self._surprises:
-            if len(self._surprises) >= 4 * _PATTERNS:
-                self._surprises.clear()
-            self._surprises[run] = self._measure(*self._arrays(run))
-        return self._surprises[run]
+    def _surprises(self, read: Indices, values: Floats, noise: Floats, first: int) -> Floats:
+        """What each release from `first` on adds to the size of errors, and how much it counts, (n, 2, d).
 
-    @cached_property
-    def _surprises(self) -> dict[tuple[Observation, ...], Floats]:
-        return {}
-
-    def _measure(self, read: Indices, values: Floats, noise: Floats) -> Floats:
-        """Of the last release, given those before it: what it adds to the size of errors, and how much it counts.
-
-        Its squared distance from what was expected has the mean `size * moved + rest`, where the rest is noise.
+        Its squared distance from what those before it lead to expect has the mean `size * moved + rest`, where the rest
+        is noise.
         """
-        expected, moved, drawn = self._solve(read[:-1], values[:-1], noise[:-1], int(read[-1]))
-        return np.array(_surprise_of(values[-1] - expected, moved, drawn + noise[-1]))
+        runs = [range(max(0, n - self.memory), n) for n in range(first, len(read))]
+        expected, moved, drawn = self._solve(read, values, noise, runs, read[first:])
+        rest = drawn + noise[first:, None]
+        off = values[first:] - expected
+        whole = np.maximum(moved + rest, np.finfo(float).tiny)
+        return np.stack([moved * (off**2 - rest) / whole**2, (moved / whole) ** 2], axis=1)
 
     def expected(self, noise: float) -> Error:
         """The error with a release at every tick, from as many as it looks back on."""
@@ -169,13 +163,29 @@ class HistoryEstimator:
         """What is usual at some ticks, (n, d)."""
         return np.asarray(self.usual[np.asarray(ticks) % len(self.usual)])
 
-    def _solve(self, read: Indices, values: Floats, noise: Floats, target: int) -> tuple[Floats, Floats, Floats]:
-        """The estimate at a tick from what was read, and the variances of its error: by answers, and by noise."""
-        back = tuple((read[-1] - read).tolist())
-        weights, by_answers, by_noise = self._weights(back, int(target - read[-1]), tuple(noise.tolist()))
-        off = values - self.usual_at(read)  # (n, d)
-        moved = np.einsum("bnik,nbi->bk", weights, off.reshape(len(off), weights.shape[0], -1)).ravel()
-        return clip(self.usual_at(target) + moved, self.bounds), by_answers, by_noise
+    def _solve(
+        self, read: Indices, values: Floats, noise: Floats, runs: Sequence[range], targets: Indices
+    ) -> tuple[Floats, Floats, Floats]:
+        """Estimates at ticks from runs of releases, and the variances of their errors by answers and by noise, (n, d).
+
+        Runs that lie alike and have equal noise are solved together.
+        """
+        estimates, moved, drawn = (np.empty((len(runs), values.shape[1])) for _ in range(3))
+        alike: dict[tuple[tuple[int, ...], int, tuple[float, ...]], list[int]] = {}
+        ticks, variances = read.tolist(), noise.tolist()
+        for number, (run, target) in enumerate(zip(runs, targets.tolist(), strict=True)):
+            newest = ticks[run[-1]]
+            back = tuple(newest - tick for tick in ticks[run.start : run.stop])
+            pattern = back, target - newest, tuple(variances[run.start : run.stop])
+            alike.setdefault(pattern, []).append(number)
+        for pattern, numbers in alike.items():
+            weights, by_answers, by_noise = self._weights(*pattern)
+            rows = np.array([runs[number] for number in numbers])  # (g, n)
+            off = (values[rows] - self.usual_at(read[rows])).reshape(*rows.shape, len(weights), -1)
+            added = np.einsum("bnik,gnbi->gbk", weights, off).reshape(len(numbers), -1)
+            estimates[numbers] = clip(self.usual_at(targets[numbers]) + added, self.bounds)
+            moved[numbers], drawn[numbers] = by_answers, by_noise
+        return estimates, moved, drawn
 
     @cached_property
     def _known(self) -> dict[tuple[tuple[int, ...], int, tuple[float, ...]], tuple[Floats, Floats, Floats]]:
@@ -242,52 +252,19 @@ class HistoryEstimator:
         counted = np.flatnonzero(known[targets])
         targets = targets[counted]
         runs = [range(max(0, n + 1 - self.memory), n + 1) for n in counted.tolist()]
-        guess, moved, drawn = self._solve_runs(start + read, noisy[read], noise, runs, start + targets)
-        sizes = self._sizes(start + read, noisy[read], noise)[counted]
+        seen = start + read, noisy[read], np.full(len(read), noise)
+        guess, moved, drawn = self._solve(*seen, runs, start + targets)
+        sizes = self._sizes(*seen)[counted]
         return guess - answers[targets], self._standard_error(moved, drawn, sizes), answers[targets]
 
-    def _solve_runs(
-        self, read: Indices, values: Floats, noise: float, runs: Sequence[range], targets: Indices
-    ) -> tuple[Floats, Floats, Floats]:
-        """`_solve` for many runs of releases with equal noise, each (n, d); runs that lie alike are solved together."""
-        estimates, moved, drawn = (np.empty((len(runs), values.shape[1])) for _ in range(3))
-        alike: dict[tuple[tuple[int, ...], int], list[int]] = {}
-        ticks = read.tolist()
-        for number, (run, target) in enumerate(zip(runs, targets.tolist(), strict=True)):
-            newest = ticks[run[-1]]
-            back = tuple(newest - tick for tick in ticks[run.start : run.stop])
-            alike.setdefault((back, target - newest), []).append(number)
-        for (back, ahead), numbers in alike.items():
-            weights, by_answers, by_noise = self._weights(back, ahead, (noise,) * len(back))
-            rows = np.array([runs[number] for number in numbers])  # (g, n)
-            off = (values[rows] - self.usual_at(read[rows])).reshape(*rows.shape, len(weights), -1)
-            added = np.einsum("bnik,gnbi->gbk", weights, off).reshape(len(numbers), -1)
-            estimates[numbers] = clip(self.usual_at(targets[numbers]) + added, self.bounds)
-            moved[numbers], drawn[numbers] = by_answers, by_noise
-        return estimates, moved, drawn
-
-    def _sizes(self, read: Indices, values: Floats, noise: float) -> Floats:
-        """The size of errors at each of some releases with equal noise, (n, d), as `of` would follow it."""
+    def _sizes(self, read: Indices, values: Floats, noise: Floats) -> Floats:
+        """The size of errors at each of some releases, (n, d), as `of` follows it."""
         sizes = np.ones(values.shape)
         if self.watch and len(read) > 1:
-            runs = [range(max(0, n - self.memory), n) for n in range(1, len(read))]
-            expected, moved, drawn = self._solve_runs(read, values, noise, runs, read[1:])
-            seen = np.stack(_surprise_of(values[1:] - expected, moved, drawn + noise), axis=1)
+            seen = self._surprises(read, values, noise, 1)
             for n in range(1, len(read)):
                 sizes[n] = _size(seen[max(0, n - self.watch) : n])
         return sizes
-
-
-def _surprise_of(off: Floats, moved: Floats, rest: Floats) -> tuple[Floats, Floats]:
-    """What distances from the expected add to the size of errors, and how much they count.
-
-    Args:
-        off: how far a release lies from what was expected.
-        moved: variance by answers.
-        rest: variance by noise.
-    """
-    whole = np.maximum(moved + rest, np.finfo(float).tiny)
-    return np.asarray(moved * (off**2 - rest) / whole**2), np.asarray((moved / whole) ** 2)
 
 
 def _size(surprises: Floats) -> Floats:

@@ -106,7 +106,7 @@ class LearnedEstimator:
             "plan_digest": self.plan_digest,
             **{name: getattr(self, name) for name in _MEASURED},
             "estimator": {
-                **{name: getattr(inner, name) for name in (*_PLAIN, "watch")},
+                **{name: getattr(inner, name) for name in _PLAIN},
                 "usual": inner.usual.tolist(),
                 "covariance": inner.covariance.tolist(),
                 "bounds": bounds,
@@ -127,7 +127,6 @@ class LearnedEstimator:
                 covariance=_finite(inner["covariance"], 2),
                 bounds=None if bounds is None else (_finite(bounds[0]), _finite(bounds[1])),
                 **{name: inner[name] for name in _PLAIN},
-                watch=inner.get("watch", 0),
             )
             if estimator.usual.shape[1] != estimator.covariance.shape[1] or not 1 <= estimator.memory <= len(
                 estimator.covariance
@@ -144,7 +143,7 @@ class LearnedEstimator:
 
 
 _MEASURED = ("kind", "mse", "no_data", "level", "coverage", "compared", "noise", "ticks")
-_PLAIN = ("age", "about", "memory", "factor", "level", "scale", "no_data")
+_PLAIN = ("age", "about", "memory", "factor", "level", "scale", "no_data", "watch")
 
 
 def _finite(numbers: Any, dimensions: int | None = None) -> Floats:
@@ -162,7 +161,6 @@ def learn_estimator(
     period: int | None = None,
     start: int = 0,
     about: About = "now",
-    memory: int = MEMORY,
     level: float = LEVEL,
     bounds: Bounds | None = None,
 ) -> LearnedEstimator:
@@ -179,7 +177,6 @@ def learn_estimator(
         start: the tick of the first answer; releases at the same phase of the clock have ticks that differ from it by
             multiples of the period.
         about: "now" to estimate the present answer, "then" that of the time of the readings.
-        memory: releases that are looked back on.
         level: share of the truths that a band is to hold.
         bounds: least and largest possible answer.
 
@@ -196,16 +193,14 @@ def learn_estimator(
     ticks = start + np.arange(len(past))
     split = round(len(past) * _FITTED)
     fitted, held_out = past[:split], past[split:]
-    kinds = {"newest": (1, 1), "history": (memory, 1)} | ({"seasonal": (memory, period)} if period else {})
-    tried = {
-        kind: _fit(fitted, ticks[:split], age=age, about=about, memory=size, period=cycle or 1, bounds=bounds)
-        for kind, (size, cycle) in kinds.items()
-    }
+    fit = partial(_fit, age=age, about=about, bounds=bounds)
+    kinds = {"newest": (1, 1), "history": (MEMORY, 1)} | ({"seasonal": (MEMORY, period)} if period else {})
+    tried = {kind: fit(fitted, ticks[:split], memory=size, period=cycle) for kind, (size, cycle) in kinds.items()}
     errors = {kind: one.errors(held_out, noise, seed=0, start=start + split) for kind, one in tried.items()}
     compared = {kind: float((off**2).sum(axis=1).mean()) for kind, (off, _, _) in errors.items()}
     best = min(compared, key=lambda kind: compared[kind])
     size, cycle = kinds[best]
-    fit_best = partial(_fit, age=age, about=about, memory=size, period=cycle or 1, bounds=bounds)
+    fit_best = partial(fit, memory=size, period=cycle)
     off, spread, _ = errors[best]
     half = int(len(off) * (_CALIBRATED - _FITTED) / (1 - _FITTED))
     # The first half counts too, as it looks from later: what the seasons of the second half lack may come again.

@@ -10,6 +10,7 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from csdp.check import choice
 from csdp.errors import InputError
 from csdp.numbers import Floats
 
@@ -107,10 +108,7 @@ def about_words(about: About, age: int | None = None) -> str:
 
 def check_about(about: str) -> None:
     """Refuse an unknown `about`."""
-    if about not in {"now", "then"}:
-        raise InputError(
-            f"about: {about!r} given; 'now' (the present answer) or 'then' (that of the time of the readings) expected"
-        )
+    choice("about", about, ("now", "then"), hint="the present answer, or that of the time of the readings")
 
 
 # ---- estimators -----------------------------------------------------------------------------------------------------

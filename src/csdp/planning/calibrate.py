@@ -8,8 +8,27 @@ The idea is that of `calibrate_dp_mechanism` of dp_accounting.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import cached_property
+from typing import Final, Literal
+
+from csdp.accountant import Accountant
+from csdp.accountant.build import Rule, build_components
+from csdp.accountant.joint import Known
+from csdp.bounds.leakage import Setting
+from csdp.bounds.result import Leakage
+from csdp.chain import Family, Model, certified_model
+from csdp.estimate import Error
+from csdp.estimate.error import error_from_moments
+from csdp.estimate.history import MEMORY, HistoryEstimator, has_history, model_estimator
+from csdp.estimate.moments import Moments, moments
+from csdp.estimate.result import About, Estimate
+from csdp.plan import Plan
+from csdp.query import tabulate
+from csdp.query_table import Query
+
+Releases = int | Literal["continual"]
 
 #: Default of the plain epsilon-DP that one record may be exposed to: old records must not be published almost without
 #: noise only because their age alone certifies the present.
@@ -104,3 +123,117 @@ def _secant(known: list[tuple[float, float]], aim: float) -> float | None:
     level, value = nearest[0]
     slope = 1.0 if len(nearest) == 1 else math.log(value / nearest[1][1]) / math.log(level / nearest[1][0])
     return None if slope < _FLAT else level * math.exp(math.log(aim / value) / slope)
+
+
+# ---- at some ages ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Curves:
+    """Leakage and error at some ages, for any noise level; what does not depend on the level is computed once.
+
+    Args:
+        chain, query, estimate, releases, about: as for `find_plan`.
+        ages: one age for each sequence.
+        rule: which states the accountant keeps, for more than one release.
+        known: what was computed at other ages, if this is one of several.
+        near: a level near the largest, if one is known.
+    """
+
+    chain: Model | Family
+    query: Query | str
+    ages: Sequence[int]
+    _: KW_ONLY
+    estimate: Estimate = "history"
+    releases: Releases = "continual"
+    about: About = "now"
+    rule: Rule = "auto"
+    known: Known = field(default_factory=Known)
+    near: float | None = None
+
+    def __post_init__(self) -> None:
+        self.chain = certified_model(self.chain)
+        self.ages = tuple(self.ages)
+        self._members = self.chain.members
+        self._table = tabulate(self.query, self._members[0])
+        self._leakages: dict[float, Leakage] = {}
+
+    # ---- error: falls with epsilon_c -------------------------------------------------------------------------------
+
+    @cached_property
+    def _prepared(self) -> list[tuple[Model, Moments, HistoryEstimator | None]]:
+        """What the error under each model needs at every level; an estimator if the last releases are used."""
+        memory = MEMORY if self.releases == "continual" else min(MEMORY, self.releases)
+        found = []
+        for law in (member.point for member in self._members):
+            estimator = None
+            if self.estimate == "history" and has_history(law, self.ages):
+                estimator = model_estimator(law, self._table, age=self.ages[0], about=self.about, memory=memory)
+            found.append((law, moments(law, self._table, ages=self.ages), estimator))
+        return found
+
+    def error(self, epsilon_c: float) -> Error:
+        """The error at a noise level: the largest over the models."""
+        errors = [
+            error_from_moments(law, self._table, known, self.ages, epsilon_c, self.estimate, self.about, estimator)
+            for law, known, estimator in self._prepared
+        ]
+        return max(errors, key=lambda error: error.safe)
+
+    # ---- leakage: grows with epsilon_c -----------------------------------------------------------------------------
+
+    @cached_property
+    def _settings(self) -> list[Setting]:
+        """Of one release: by model, and under a clock by phase."""
+        return [
+            setting
+            for member in self._members
+            for setting in Setting.list_all(member, self._table, ages=self.ages, epsilon_c=1.0, adversary="informed")
+        ]
+
+    def leakage(self, epsilon_c: float) -> Leakage:
+        """The certified leakage of the present at a noise level: the largest over the models."""
+        if epsilon_c not in self._leakages:
+            if self.releases == 1:
+                self._settings[:] = [setting.at(epsilon_c) for setting in self._settings]  # keeps their aged laws
+                answers = [setting.answer("auto") for setting in self._settings]
+                self._leakages[epsilon_c] = max(answers, key=lambda answer: answer.epsilon)
+            else:
+                self._leakages[epsilon_c] = self._many_releases(epsilon_c)
+        return self._leakages[epsilon_c]
+
+    def _many_releases(self, epsilon_c: float) -> Leakage:
+        """A budget has to allow the largest leakage at any moment, also after the last release."""
+        plan = self.plan(epsilon_c)
+        accountant = Accountant(plan, build_components(plan, self.rule, self.known))
+        count = None if self.releases == "continual" else self.releases
+        last = accountant.limit() if count is None else accountant.after(count)
+        return replace(last, epsilon=accountant.ceiling(count))
+
+    def least_leakage(self, epsilon_c: float) -> float:
+        """A lower bound on the leakage of many releases, quickly computed: that of the first two."""
+        plan = self.plan(epsilon_c)
+        return Accountant(plan, build_components(plan, self.rule, self.known)).after(2).epsilon
+
+    def later_peak(self, epsilon_c: float) -> float:
+        """The largest leakage of one release at any later moment."""
+        return Accountant(self.plan(epsilon_c)).ceiling(1)
+
+    def largest_level(self, budget: float, limit: float, *, start: float | None = None) -> float | None:
+        """The largest noise level that keeps a budget: to the last digits for one release, closely for many.
+
+        `start`: a level near it, if one is known.
+        """
+        if self.releases == 1:
+            return largest_level(lambda e: self.leakage(e).epsilon, budget, limit)
+        near = start or self.near or min(budget, limit)
+        if len(self._members) > 1:
+            # What fits the model that leaks most mostly fits the family, for a fraction of the work.
+            alone = [replace(self, chain=member, query=self._table, near=None) for member in self._members]
+            worst = max(alone, key=lambda curves: curves.leakage(near).epsilon)
+            near = worst.largest_level(budget, limit, start=near) or near
+        return largest_level(lambda e: self.leakage(e).epsilon, budget, limit, start=near, tolerance=CLOSE)
+
+    def plan(self, epsilon_c: float) -> Plan:
+        """The plan at a noise level."""
+        return Plan(self.chain, self._table, self.ages, epsilon_c)

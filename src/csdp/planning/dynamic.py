@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,8 +22,7 @@ from csdp.errors import InfeasibleError, InputError
 from csdp.estimate.result import Estimate
 from csdp.numbers import Floats
 from csdp.plan import Plan
-from csdp.planning.calibrate import CLOSE, EVENT_LIMIT, SMALLEST_LEVEL, largest_level
-from csdp.planning.curves import Curves
+from csdp.planning.calibrate import CLOSE, EVENT_LIMIT, SMALLEST_LEVEL, Curves, largest_level
 from csdp.query_table import Query
 from csdp.schedule import Schedule
 
@@ -32,8 +30,6 @@ from csdp.schedule import Schedule
 LONGEST = 10_000
 #: Values of the state between which the dynamic programme chooses.
 _GRID = 120
-#: Ticks that a plan for the long run may list before its constant level.
-_WARM_UP = 8
 
 
 @dataclass(frozen=True)
@@ -62,21 +58,6 @@ class DynamicPlan:
         less = f"{100 * self.gain:.3g} % less squared error than a constant level"
         return f"DynamicPlan({len(self.levels)} ticks, budget {self.budget:g}, {less})"
 
-    def records(self) -> list[dict[str, Any]]:
-        """One plain record per tick."""
-        start = self.plan.schedule.start if self.plan.schedule else 0
-        return [
-            {"tick": start + i, "epsilon_c": level, "leakage": leak}
-            for i, (level, leak) in enumerate(zip(self.levels, self.leakage, strict=True))
-        ]
-
-    def summary(self) -> dict[str, Any]:
-        """The figures without the ticks."""
-        content = asdict(self)
-        for name in ("plan", "levels", "leakage"):
-            del content[name]
-        return {**content, "gain": self.gain, "ticks": len(self.levels)}
-
 
 def dynamic_plan(
     chain: Model | Family,
@@ -84,7 +65,7 @@ def dynamic_plan(
     *,
     ages: int | Sequence[int],
     budget: float,
-    horizon: int | None = None,
+    horizon: int,
     weights: Sequence[float] | None = None,
     start: int = 0,
     estimate: Estimate = "linear",
@@ -93,14 +74,13 @@ def dynamic_plan(
     """A plan whose noise level changes from tick to tick, under one ceiling for the leakage of the present.
 
     Formal guarantee: after every tick the leakage of the present, then and at every later moment, is at most the
-    budget.
+    budget. In the long run one level is kept: `find_plan(releases="continual")` finds it.
 
     Args:
         chain, query, estimate, event_limit: as for `find_plan`.
         ages: one age for all sequences, or one each.
         budget: the ceiling.
-        horizon: how many ticks are published from tick `start` on, and none after them. None plans for the long
-            run: higher levels at first, while there is no history, then the level that can be kept.
+        horizon: how many ticks are published from tick `start` on, and none after them.
         weights: how much each tick of the horizon matters; 0 publishes nothing at that tick.
         start: the first tick of the schedule.
 
@@ -113,35 +93,27 @@ def dynamic_plan(
     importance = _read_weights(horizon, weights, budget)
     model = certified_model(chain).members[0]
     several = [ages] * model.sequences if isinstance(ages, int) else list(ages)
-    curves = Curves(
-        chain,
-        query,
-        several,
-        estimate=estimate,
-        releases=1 if horizon else "continual",
-    )
+    curves = Curves(chain, query, several, estimate=estimate, releases=1)
     plan = Plan(chain, query, several, event_limit)
     no_data = curves.error(event_limit).no_data
     search = _LevelSearch(plan, budget)
-    constant = (
-        search.constant_level([w > 0 for w in importance]) if horizon else curves.largest_level(budget, event_limit)
-    )
+    constant = search.constant_level([w > 0 for w in importance])
     if constant is None:
         raise InfeasibleError(
             f"budget {budget:g} cannot be met at ages {several[:8]}: even epsilon_c {SMALLEST_LEVEL:g} at every tick "
             "passes it; raise the budget or the ages",
-            nearest=search.peaks([SMALLEST_LEVEL if w > 0 else 0.0 for w in importance])[-1],
+            nearest=_LevelSearch(plan, math.inf).peaks([SMALLEST_LEVEL if w > 0 else 0.0 for w in importance])[-1],
             no_data=no_data,
         )
 
     def error(levels: Sequence[float]) -> float:
         values = [curves.error(e).safe if e > 0 else no_data for e in levels]
-        return float(np.average(values, weights=importance if horizon else None))
+        return float(np.average(values, weights=importance))
 
     uniform = [constant if w > 0 else 0.0 for w in importance]
-    shaped = search.shape_levels(importance, lambda e: curves.error(e).safe) if horizon else search.warm_up(constant)
-    levels = min(uniform, shaped, key=error) if horizon else shaped
-    schedule = Schedule(tuple(levels), start, 0.0 if horizon else constant)
+    shaped = search.shape_levels(importance, lambda e: curves.error(e).safe)
+    levels = min(uniform, shaped, key=error)
+    schedule = Schedule(tuple(levels), start)
     final = Plan(chain, query, several, schedule.largest, schedule=schedule)
     leakage = _LevelSearch(final, budget).peaks(levels)
     if not max(leakage) <= budget:
@@ -153,7 +125,7 @@ def dynamic_plan(
         budget=budget,
         mse=error(levels),
         constant_level=constant,
-        constant_mse=error(uniform if horizon else [constant] * len(levels)),
+        constant_mse=error(uniform),
         no_data=no_data,
     )
 
@@ -197,30 +169,6 @@ class _LevelSearch:
         levels[last] = max(levels[last], end or 0.0)
         return levels
 
-    def warm_up(self, constant: float) -> list[float]:
-        """Levels before a constant one that is kept in the long run.
-
-        A state that lies below the long-run state of the constant level stays below it, because the rule is monotone,
-        so the first ticks can have higher levels.
-        """
-        long_run = Accountant(self._plan.at(constant)).long_run()
-        if long_run is None or len(set(self._plan.ages)) > 1:
-            return [constant]
-        state, levels = self._accountant.start(0), []
-        for tick in range(1, 1 + _WARM_UP):
-
-            def excess(level: float, before: State = state, at: int = tick) -> float:
-                after = self._accountant.release(before, at, epsilon_c=level)
-                stays_below = all((a <= b).all() for a, b in zip(after.slices, long_run.slices, strict=True))
-                return 0.0 if stays_below else math.inf
-
-            level = largest_level(excess, 1.0, self._plan.epsilon_c, least=constant, tolerance=CLOSE) or constant
-            if level <= constant * (1 + 5 * CLOSE):
-                break
-            levels.append(level)
-            state = self._accountant.release(state, tick, epsilon_c=level)
-        return [*levels, constant]
-
     def _scale(self, levels: Callable[[float], list[float]], top: float) -> float | None:
         """The largest number up to `top` whose levels keep the budget."""
 
@@ -263,15 +211,9 @@ def _best_shape(accountant: Accountant, budget: float, weights: Floats, error: C
     return shape
 
 
-def _read_weights(horizon: int | None, weights: Sequence[float] | None, budget: float) -> Floats:
+def _read_weights(horizon: int, weights: Sequence[float] | None, budget: float) -> Floats:
     """The importance of every tick that is listed."""
     number("budget", budget, above=0)
-    if horizon is None:
-        if weights is not None:
-            raise InputError(
-                "dynamic_plan: weights given without a horizon; a schedule for the long run has equal ticks"
-            )
-        return np.ones(1)
     whole("horizon", horizon, least=1, most=LONGEST)
     importance = np.ones(horizon) if weights is None else np.asarray(weights, dtype=np.float64)
     valid = importance.shape == (horizon,) and np.isfinite(importance).all() and (importance >= 0).all()

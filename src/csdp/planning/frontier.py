@@ -15,8 +15,7 @@ from csdp.chain import Family, Model, certified_model
 from csdp.errors import InputError, TooLargeError
 from csdp.estimate.result import About, Estimate
 from csdp.plan import Plan
-from csdp.planning.calibrate import EVENT_LIMIT
-from csdp.planning.curves import Curves, Releases
+from csdp.planning.calibrate import EVENT_LIMIT, Curves, Releases
 from csdp.query import tabulate
 from csdp.query_table import Query
 
@@ -52,13 +51,9 @@ class Frontier:
         best = sum(point.best for point in self.points)
         return f"Frontier({len(self.points)} points, {best} of them best, no-data squared error {self.no_data:.6g})"
 
-    def records(self) -> list[dict[str, Any]]:
-        """One plain record per point."""
-        return [asdict(point) for point in self.points]
-
     def to_dict(self) -> dict[str, Any]:
         """To be written into a plan file under "frontier"; no part of the digest of the plan."""
-        return {**asdict(self), "points": self.records()}
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Frontier:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, Literal
 
@@ -25,8 +25,7 @@ from csdp.errors import CsdpError, InfeasibleError, InputError, NotUsefulError
 from csdp.estimate import Error, mse
 from csdp.estimate.result import USEFUL, About, Estimate, about_words, check_about
 from csdp.plan import Plan
-from csdp.planning.calibrate import EVENT_LIMIT, SMALLEST_LEVEL, least_level
-from csdp.planning.curves import Curves, Releases
+from csdp.planning.calibrate import EVENT_LIMIT, SMALLEST_LEVEL, Curves, Releases, least_level
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import Query
 
@@ -44,16 +43,12 @@ class FoundPlan:
         plan: the plan, ready for a Publisher.
         leakage: certified for the releases that were planned for.
         error: of the estimate that was planned for.
-        evaluations: how often leakage was computed.
-        saved: ages whose leakage never had to be computed.
         note: says if publishing nothing would do as well, or if a publisher would refuse the plan; else empty.
     """
 
     plan: Plan
     leakage: Leakage
     error: Error
-    evaluations: int
-    saved: int
     note: str = ""
 
     @property
@@ -125,9 +120,12 @@ def find_plan(
     choice("ages", ages, ("common", "vector"))
     if about == "then" and ages == "vector":
         raise InputError(
-            "about='then': answers of one time have one age for all sequences; an age of each (--vector) is for "
-            "about='now'"
+            "find_plan: a vector of ages asked for with about='then'; answers of one time have one age for all "
+            "sequences, so ask for a common age"
         )
+    count: Releases = "continual"
+    if releases != "continual":
+        count = whole("releases", releases, least=1, hint="or 'continual'")
     search = _Search(
         chain=certified_model(chain),
         query=query,
@@ -135,28 +133,26 @@ def find_plan(
         budget=None if budget is None else number("budget", budget, above=0),
         max_age=whole("max_age", max_age),
         min_age=whole("min_age", min_age),
-        releases="continual"
-        if releases == "continual"
-        else whole("releases", releases, least=1, hint="or 'continual'"),
+        releases=count,
         estimate=estimate,
         about=about,
         event_limit=number("event_limit", event_limit, above=0),
+        progress=progress,
     )
-    run = _SearchRun(progress)
     try:
         if about == "then":
-            search.least_delay(run)
+            search.least_delay()
         else:
-            search.best_common_age(run)
-        if ages == "vector" and run.best is not None:
-            search.best_age_vector(run)
+            search.best_common_age()
+        if ages == "vector" and search.best is not None:
+            search.best_age_vector()
     except KeyboardInterrupt:
-        if run.best is None:
+        if search.best is None:
             raise
-        run.interrupted = True
-    if run.best is None:
-        raise search.infeasible(run.tried)
-    return search.finish(run.best, run)
+        search.interrupted = True
+    if search.best is None:
+        raise search.infeasible()
+    return search.finish(search.best)
 
 
 @dataclass(frozen=True)
@@ -168,24 +164,9 @@ class _Candidate:
     curves: Curves
 
 
-class _SearchRun:
-    """How far a search has come."""
-
-    def __init__(self, progress: Progress | None) -> None:
-        self.progress = progress
-        self.best: _Candidate | None = None
-        self.tried: list[Curves] = []
-        self.interrupted = False
-
-    def report(self, what: str, done: int, total: int) -> None:
-        """Report what is being tried."""
-        if self.progress is not None:
-            self.progress(what, done, total)
-
-
-@dataclass(frozen=True)
+@dataclass
 class _Search:
-    """The arguments of `find_plan`, checked, and the steps of the search."""
+    """The arguments of `find_plan`, checked, the steps of the search, and how far it has come."""
 
     chain: Model | Family
     query: Query | str
@@ -197,6 +178,10 @@ class _Search:
     estimate: Estimate
     about: About
     event_limit: float
+    progress: Progress | None
+    best: _Candidate | None = None
+    tried: list[Curves] = field(default_factory=list)
+    interrupted: bool = False
 
     def __post_init__(self) -> None:
         check_about(self.about)
@@ -234,7 +219,11 @@ class _Search:
     def _common(self, age: int) -> Curves:
         return self._curves([age] * self.chain.members[0].sequences)
 
-    def least_delay(self, run: _SearchRun) -> None:
+    def _report(self, what: str, done: int, total: int) -> None:
+        if self.progress is not None:
+            self.progress(what, done, total)
+
+    def least_delay(self) -> None:
         """The least common age at which the level that meets the error target keeps the budget.
 
         A release of age A + 1 is one of age A seen a tick later, and the leakage that a budget is held against includes
@@ -243,19 +232,19 @@ class _Search:
         steps = 2 + (self.max_age - self.min_age).bit_length()
 
         def fits(age: int) -> bool:
-            run.report("delay", len(run.tried), steps)
-            candidate = self._within_both(age, run.tried)
-            run.best = run.best if candidate is None else candidate
+            self._report("delay", len(self.tried), steps)
+            candidate = self._within_both(age)
+            self.best = candidate or self.best
             return candidate is not None
 
         if fits(self.max_age):  # the oldest first: it shows whether there is any
             bisect_left(range(self.min_age, self.max_age), True, key=fits)
 
-    def _within_both(self, age: int, tried: list[Curves]) -> _Candidate | None:
+    def _within_both(self, age: int) -> _Candidate | None:
         """The least level that meets the error target at an age, if it keeps the budget."""
         assert self.budget is not None
         curves = self._common(age)
-        tried.append(curves)
+        self.tried.append(curves)
         level = self._level_for_error(curves)
         if level is None or not curves.leakage(level).epsilon <= self.budget:
             return None
@@ -291,12 +280,12 @@ class _Search:
                 return None
         return curves.largest_level(budget, self.event_limit, start=start)
 
-    def best_common_age(self, run: _SearchRun) -> None:
+    def best_common_age(self) -> None:
         """The best common age; those that cannot beat the best are passed over."""
-        run.tried += [self._common(age) for age in range(self.min_age, self.max_age + 1)]
-        for done, curves in enumerate(self._order(run.tried)):
-            run.report("planning", done, len(run.tried))
-            run.best = self._solve(curves, math.inf if run.best is None else run.best.objective) or run.best
+        self.tried += [self._common(age) for age in range(self.min_age, self.max_age + 1)]
+        for done, curves in enumerate(self._order(self.tried)):
+            self._report("planning", done, len(self.tried))
+            self.best = self._solve(curves, math.inf if self.best is None else self.best.objective) or self.best
 
     def _order(self, tried: list[Curves]) -> list[Curves]:
         """Where each new level is costly: first the youngest age that keeps the budget at the event limit.
@@ -319,25 +308,23 @@ class _Search:
         sizes = [model.states ** len(part) for model in self.chain.members for part in model.components()]
         return self.releases != 1 and min(sizes) <= METRIC_STATES
 
-    def best_age_vector(self, run: _SearchRun) -> None:
+    def best_age_vector(self) -> None:
         """From the best common age: change the age of one sequence, or of two, as long as that helps."""
-        assert run.best is not None
-        seen = {run.best.curves.ages}
+        assert self.best is not None
+        seen = {self.best.curves.ages}
         improved = True
         while improved:
             improved = False
-            for ages in self._neighbours(run.best.curves.ages):
+            for ages in self._neighbours(self.best.curves.ages):
                 if ages in seen:
                     continue
                 seen.add(ages)
-                curves = self._curves(ages)
-                run.tried.append(curves)
-                better = self._solve(curves, run.best.objective * (1 - 1e-9))
+                better = self._solve(self._curves(ages), self.best.objective * (1 - 1e-9))
                 if better is not None:
-                    run.best, improved = better, True
+                    self.best, improved = better, True
                     break
 
-    def _neighbours(self, ages: tuple[int, ...]) -> list[tuple[int, ...]]:
+    def _neighbours(self, ages: Sequence[int]) -> list[tuple[int, ...]]:
         """One sequence up to three steps older or younger, then one a step older for another a step younger."""
         several = range(len(ages))
         moves = [{i: delta} for i in several for delta in (-3, -2, -1, 1, 2, 3)]
@@ -345,7 +332,7 @@ class _Search:
         moved = [tuple(age + move.get(i, 0) for i, age in enumerate(ages)) for move in moves]
         return [one for one in moved if self.min_age <= min(one) and max(one) <= self.max_age]
 
-    def finish(self, best: _Candidate, run: _SearchRun) -> FoundPlan:
+    def finish(self, best: _Candidate) -> FoundPlan:
         """Build the plan and check its numbers once more."""
         curves, level = best.curves, best.epsilon_c
         certified, error = curves.leakage(level), curves.error(level)
@@ -359,21 +346,14 @@ class _Search:
             note = f"publishing nothing but the long-run mean has squared error {error.no_data:.3g}, which is no more"
         if self.releases == 1 and self.budget is not None and curves.later_peak(level) > self.budget:
             note = _RISES_LATER
-        if run.interrupted:
+        if self.interrupted:
             words = "the search was interrupted; this is the best plan so far, and there may be better ones"
             note = f"{note}; {words}" if note else words
-        evaluated = [one for one in run.tried if one.evaluations]
-        return FoundPlan(
-            curves.plan(level),
-            leakage=certified,
-            error=error,
-            evaluations=sum(one.evaluations for one in evaluated),
-            saved=len(run.tried) - len(evaluated),
-            note=note,
-        )
+        return FoundPlan(curves.plan(level), certified, error, note)
 
-    def infeasible(self, tried: list[Curves]) -> InfeasibleError:
+    def infeasible(self) -> InfeasibleError:
         """The error that says which target could be met."""
+        tried = self.tried
         if self.about == "then" and tried[0].error(self.event_limit).safe <= (self.max_mse or 0.0):
             leak = tried[0].leakage(self._level_for_error(tried[0]) or self.event_limit).epsilon
             return InfeasibleError(

@@ -2,7 +2,8 @@
 sharply, and ranked.
 
 Plans are screened with the fitted chain alone and the bound that is quickest at any size; the best are certified for
-the whole family of plausible chains with the sharpest bound.
+the whole family of plausible chains with the sharpest bound. The kind of chain that explains readings best is chosen on
+readings that were set aside, never by what leaks least: a chain that does not explain them certifies too little.
 """
 
 from __future__ import annotations
@@ -12,28 +13,37 @@ import time
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from csdp.accountant import Accountant
+from csdp.accountant.joint import Known
 from csdp.aging import Progress
+from csdp.bounds.influence import has_influence
 from csdp.bounds.result import with_chance
 from csdp.chain.files import save_model
+from csdp.chain.model import Direction
+from csdp.chain.steps import METRIC_STATES
 from csdp.check import choice, number
 from csdp.errors import CsdpError, CsdpWarning, InputError, NotUsefulError
 from csdp.estimate import Error, LearnedEstimator, mse
 from csdp.estimate.error import noise_variance
 from csdp.estimate.result import USEFUL, About, about_words
-from csdp.panel import Discretiser, InputSpec, Readings, read_readings
+from csdp.fitting.em import Effort
+from csdp.fitting.environment import ChainCandidate, Comparison, Gain, has_clock, read_clock
+from csdp.fitting.fit import fit
+from csdp.fitting.sample import ignore_progress, read_sample
+from csdp.panel import Discretiser, InputSpec, Panel, Readings, read_readings
+from csdp.panel.times import coarsen
 from csdp.plan import Plan
-from csdp.planning.calibrate import EVENT_LIMIT, largest_level, least_level
+from csdp.planning.calibrate import EVENT_LIMIT, Curves, largest_level, least_level
 from csdp.planning.frontier import plan_frontier
-from csdp.planning.layouts import FittedLayout, Layout
 from csdp.planning.plan_file import PlanFile, end_of_past
+from csdp.publisher import learn_from_past
 from csdp.query import parse_query, with_readings
 from csdp.query_table import Query
 from csdp.readings import ReadingRange
@@ -56,6 +66,205 @@ SECONDS, FEWEST_TICKS = 20.0, 50
 #: Factors of the budget that are tried if nothing is useful within it.
 _MORE = (2.0, 4.0)
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+#: Largest number of joint states of a component for which the leakage of many releases is sharp and fast, and for which
+#: a slow computation is accepted if nothing simpler explains the readings.
+SHARP_STATES, SLOW_STATES = 8, 16
+#: Ticks and sequences on which kinds of chain are compared, and hidden environments of such a chain.
+COMPARED_TICKS, COMPARED_SEQUENCES, ENVIRONMENTS = 1500, 12, 2
+#: Further plausible chains of a certified plan, and sequences above which there are none but the fitted one.
+ENSEMBLE, ENSEMBLE_SEQUENCES = 4, 60
+#: Sequences that a screen looks at, and up to which it is asked how well a chain explains the readings.
+SCREENED_SEQUENCES, JUDGED_SEQUENCES = 6, 60
+
+
+# ---- layouts of readings, and the chains that explain them ---------------------------------------------------------
+
+#: Kinds of chain, simple ones first: in words, and what `csdp.fit` needs for them.
+_KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "independent": ("every sequence by itself", {"neighbours": 0}),
+    "clock": ("every sequence by itself, by the time of day", {"environment": "clock"}),
+    "hidden": (f"{ENVIRONMENTS} hidden environments", {"environment": "hidden", "environments": ENVIRONMENTS}),
+    "coupled": ("sequences follow each other", {}),
+}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How readings become states: how many ticks are put together, and how many states there are."""
+
+    factor: int
+    states: int
+    strategy: Literal["quantile", "categories"] = "quantile"
+
+
+@dataclass(frozen=True)
+class ChainKind:
+    """A kind of chain, and what it gains over independent chains on readings that were set aside (nats a tick)."""
+
+    name: str
+    direction: Direction = "backward"
+    gain: float = 0.0
+    error: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """The kind, in words."""
+        return f"{_KINDS[self.name][0]}; {self.direction}"
+
+
+class FittedLayout:
+    """One layout of the readings, the kind of chain that explains it best, and the chain, fitted."""
+
+    def __init__(
+        self,
+        readings: Readings,
+        layout: Layout,
+        *,
+        strict: bool,
+        take_past: Callable[[Readings], Readings],
+    ) -> None:
+        self.layout, self._strict = layout, strict
+        # Ticks are put together first, as the commands do: the last of them may reach beyond the past.
+        self.readings = take_past(readings if layout.factor == 1 else coarsen(readings, layout.factor))
+        self.discretiser = Discretiser.fit(self.readings, states=layout.states, strategy=layout.strategy, public=True)
+        self.panel = self.discretiser.apply(self.readings)
+        self._chains: dict[ChainKind, Any] = {}
+        self._known = Known()
+
+    @cached_property
+    def kinds(self) -> tuple[ChainKind, ...]:
+        """Kinds of chain that are quick to certify and explain readings set aside about as well as any, simple first.
+
+        Empty if another kind is better by more than a standard error.
+        """
+        return choose_kinds(self.panel, strict=self._strict)
+
+    @cached_property
+    def kind(self) -> ChainKind:
+        """The simplest kind whose chain the readings do not contradict; else the one that explains most.
+
+        A chain that leaves out what ties sequences together certifies too little: it is not taken for being simple.
+        """
+        best = max(self.kinds, key=lambda kind: kind.gain)
+        if len(self.panel.names) > JUDGED_SEQUENCES:
+            return best
+        return next((kind for kind in self.kinds if kind == best or self._fit_once(kind).verdict.reliable), best)
+
+    @property
+    def chain(self) -> Any:
+        """The chain with its family."""
+        return self._fit_once(self.kind)
+
+    def chains(self) -> Iterator[Any]:
+        """The chain with its family, and the fitted chain alone in case that the family is too wide to be of use."""
+        yield self.chain
+        if self._ensemble(self.kind):
+            yield self._fit(self.kind, 0)
+
+    def _fit_once(self, kind: ChainKind) -> Any:
+        if kind not in self._chains:
+            self._chains[kind] = self._fit(kind, self._ensemble(kind))
+        return self._chains[kind]
+
+    def _ensemble(self, kind: ChainKind) -> int:
+        """Further plausible chains beside the fitted one; none if each would make every release slower."""
+        quick = kind.name != "coupled" and self.layout.states == 2
+        return ENSEMBLE if quick and len(self.panel.names) <= ENSEMBLE_SEQUENCES else 0
+
+    def _fit(self, kind: ChainKind, ensemble: int) -> Any:
+        return fit(self.panel, ensemble=ensemble, public=True, direction=kind.direction, **_KINDS[kind.name][1])
+
+    @cached_property
+    def _screened_chain(self) -> Any:
+        """The fitted chain alone; of many that do not follow each other, the most persistent and the widest one."""
+        point = self.chain.without_family()
+        if self.kind.name == "coupled" or point.sequences <= SCREENED_SEQUENCES:
+            return point
+        states = np.where(self.panel.states < 0, np.nan, self.panel.states.astype(np.float64))
+        off = np.nan_to_num(states - np.nanmean(states, axis=0))
+        persistence = (off[1:] * off[:-1]).mean(axis=0) / np.maximum((off**2).mean(axis=0), 1e-9)
+        widest = int(np.argmax(np.ptp(point.value_table, axis=1)))
+        members = {widest, *np.argsort(-persistence)[: SCREENED_SEQUENCES - 1].tolist()}
+        return point.given_path().subchain(sorted(members))
+
+    def curves(self, query: Query, age: int, *, chain: Any = None) -> Curves:
+        """Leakage at an age, in the long run, of the screened chain or of another one."""
+        model = self._screened_chain if chain is None else chain
+        return Curves(
+            model,
+            query,
+            [age] * model.sequences,
+            rule="vector" if chain is None and has_influence(model) else "auto",
+            known=self._known,
+        )
+
+    def learn(self, plan: Plan, about: About) -> LearnedEstimator | None:
+        """The estimator that the readings teach; None if there are too few of them."""
+        try:
+            return learn_from_past(plan, self.panel, about=about)
+        except InputError:
+            return None
+
+    def judge(self, plan: Plan, about: About) -> tuple[Error, LearnedEstimator | None]:
+        """The error of a plan, and the estimator that the readings teach; else the error by the model."""
+        learned = self.learn(plan, about)
+        if learned is not None:
+            return learned.expected(plan.noise_variance), learned
+        return mse(plan.model.point, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, about=about), None
+
+    def plan(self, query: Query, age: int, level: float, *, chain: Any = None) -> Plan:
+        """The plan of a setting; for the fitted chain alone if no other is given."""
+        model = self.chain.without_family() if chain is None else chain
+        return Plan(model, query, age, level)
+
+
+def _compare_kinds(panel: Panel, direction: Direction) -> list[Gain]:
+    """What every kind of chain gains in one direction, the hidden environments also with members that follow others."""
+    compared = Comparison(read_sample(panel, states=None), direction, Effort(tolerance=1e-6), ignore_progress)
+    gains = [compared.gain(ChainCandidate("independent", 0)), compared.gain(ChainCandidate("coupled", None))]
+    if has_clock(panel):
+        gains.append(compared.best_shrinkage(ChainCandidate("clock", 0, read_clock(None, panel, len(panel)))))
+    hidden = ChainCandidate("hidden", 0, count=ENVIRONMENTS)
+    return [*gains, compared.gain(hidden), compared.gain(replace(hidden, name="hidden, coupled", neighbours=None))]
+
+
+def choose_kinds(panel: Panel, *, strict: bool = True) -> tuple[ChainKind, ...]:
+    """Kinds of chain within a standard error of the best on the last 30 % of a part of the readings, simple first.
+
+    Only those that are quick to certify; empty if none of them is as good, but if not `strict` the best of them.
+    """
+    s, m = len(panel.names), panel.state_count
+    columns = np.unique(np.linspace(0, s - 1, min(s, COMPARED_SEQUENCES)).astype(np.intp))
+    last = slice(max(0, len(panel) - COMPARED_TICKS), None)
+    values = None if panel.values is None else panel.values[columns]
+    names = tuple(panel.names[i] for i in columns)
+    sample = Panel(names, panel.ticks[last], panel.times[last], panel.states[last][:, columns], panel.step, values)
+    tried: list[ChainKind] = []
+    try:
+        for direction in get_args(Direction)[::-1]:
+            for each in _compare_kinds(sample, direction):
+                name: Any = each.candidate.name
+                tried.append(ChainKind(name, direction, each.gain, each.error))
+    except InputError:  # too few ticks to set some aside
+        return (ChainKind("independent"),)
+    joint = m**s if s * math.log(m) < 50 else math.inf
+    usable = {("independent", "backward")}
+    if m == 2:  # with more states, every release under environments would be slow to account for
+        usable |= {("clock", "backward"), ("hidden", "backward")}
+    if joint <= SHARP_STATES or joint > METRIC_STATES:  # slow between the two
+        usable.add(("coupled", "backward"))
+    if joint <= SHARP_STATES:
+        usable.add(("coupled", "forward"))
+    best = max(tried, key=lambda kind: kind.gain)
+    good = [k for k in tried if (k.name, k.direction) in usable and k.gain >= best.gain - best.error]
+    if not good and joint <= SLOW_STATES:
+        good = [k for k in tried if (k.name, k.direction) == ("coupled", "backward")]
+    if not good and not strict:
+        good = [max((k for k in tried if (k.name, k.direction) in usable), key=lambda kind: kind.gain)]
+    return tuple(sorted(good, key=lambda kind: (list(_KINDS).index(kind.name), -kind.gain)))
+
+
+# ---- the search ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -71,28 +280,25 @@ class Screened:
     usefulness: float
 
     @property
-    def delay(self) -> int:
-        """How long readings are held back, in the time of the readings."""
-        return self.age * self.fitted.panel.step
-
-    @property
     def order(self) -> tuple[float, float, float]:
         """The most useful first; of equally useful ones the least delay, then the most noise."""
-        return -round(self.usefulness / 0.05), self.delay, self.level
+        return -round(self.usefulness / 0.05), self.age * self.fitted.panel.step, self.level
 
 
 @dataclass(frozen=True)
-class CertifiedPlan:
-    """A plan whose leakage, in the long run, is certified, and what it is worth on the readings."""
+class ProposedPlan:
+    """A plan whose leakage, in the long run, is certified, and what it is worth on the readings, held out.
+
+    `leakage`: that of the present, of a release at every tick. `past_end`: the end of the public past.
+    """
 
     screened: Screened
     plan: Plan
     leakage: float
-    bound: str
     error: Error
     estimator: LearnedEstimator | None
-    ensemble: int  #: further plausible chains that it is certified for; 0 for the fitted chain alone
     chain: Any
+    past_end: str | int | None = None
 
     @property
     def order(self) -> tuple[float, ...]:
@@ -100,49 +306,89 @@ class CertifiedPlan:
         seen = replace(self.screened, level=self.plan.epsilon_c, usefulness=self.error.usefulness)
         return (not self.plan.verdict.reliable, *replace(seen, age=self.plan.max_age).order)
 
+    @property
+    def about(self) -> About:
+        """Whether the numbers are about now, or about the time of the readings."""
+        return self.screened.about
 
+    @property
+    def step(self) -> str:
+        """The time between ticks, in words."""
+        panel = self.screened.fitted.panel
+        if panel.times.dtype.kind != "M":
+            return f"{panel.step:g}"
+        size, unit = next((size, unit) for size, unit in _UNITS if panel.step % size == 0)
+        return f"{panel.step // size} {unit}"
+
+    @property
+    def longer_step(self) -> int | None:
+        """The step of ticks that were put together by their mean; None if the step is that of the readings."""
+        fitted = self.screened.fitted
+        return None if fitted.layout.factor == 1 else int(fitted.panel.step)
+
+    @property
+    def sure(self) -> str:
+        """What the certificate is for."""
+        fitted = self.chain.fitted
+        if fitted.confidence is not None:
+            return "all within limits"
+        return f"{fitted.ensemble + 1} plausible chains" if fitted.ensemble else "the fitted chain alone"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for JSON."""
+        fitted, plan = self.screened.fitted, self.plan
+        return {
+            "query": self.screened.text,
+            "about": self.about,
+            "usefulness": self.error.known_usefulness,
+            "leakage": self.leakage,
+            "age": plan.max_age,
+            "event_level": plan.epsilon_c,
+            "step": fitted.panel.step,
+            "states": fitted.layout.states,
+            "kind": fitted.kind.name,
+            "direction": fitted.kind.direction,
+            "certified_for": self.sure,
+            "model": plan.verdict.to_dict(),
+            "plan_digest": plan.digest,
+        }
+
+    def save(self, folder: Path) -> list[Path]:
+        """Write discretiser, chain and plan, with what settings around it would achieve."""
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = [folder / name for name in ("discretiser.json", "chain.json", "plan.json")]
+        discretiser = self.screened.fitted.discretiser
+        discretiser.save(paths[0])
+        save_model(self.chain, paths[1])
+        frontier = plan_frontier(self.plan, about=self.about)
+        PlanFile(self.plan, self.about, self.estimator, discretiser, frontier, self.past_end).save(paths[2])
+        return paths
+
+
+@dataclass
 class PlanSearch:
     """A search over layouts, kinds of chain, queries, ages and noise, within a budget.
 
-    Args:
-        readings: what plans are for.
-        budget: largest leakage of the present.
-        event_limit: largest epsilon_c.
-        queries: texts and queries for a number of states.
-        abouts: what the numbers may be about.
-        factors: how many ticks may be put together.
-        seconds: after which the best so far is kept.
-        report: called with what is being tried, and the share of the time that is used.
-        take_past: the public past of readings; a plan is made from it alone.
+    `queries`: texts and queries for a number of states. `factors`: how many ticks may be put together. `seconds`: after
+    which the best so far is kept. `report`: called with what is being tried, and the share of the time that is used.
+    `take_past`: the public past of readings, from which alone a plan is made; `past_end`: its end.
     """
 
-    def __init__(
-        self,
-        readings: Readings,
-        *,
-        budget: float,
-        event_limit: float,
-        queries: Callable[[int], Sequence[tuple[str, Query]]],
-        abouts: Sequence[About],
-        factors: Sequence[int],
-        seconds: float,
-        report: Callable[[str, float], None],
-        take_past: Callable[[Readings], Readings],
-    ) -> None:
-        self.readings = readings
-        self.budget = budget
-        self.event_limit = event_limit
-        self.queries = queries
-        self.abouts = abouts
-        self.factors = factors
-        self.report = report
-        self.take_past = take_past
-        self.screened: list[Screened] = []
-        self.certified: list[CertifiedPlan] = []
-        self.tried = 0
-        self.interrupted = False
-        self._seconds = seconds
-        self._start = time.monotonic()
+    readings: Readings
+    budget: float
+    event_limit: float
+    queries: Callable[[int], Sequence[tuple[str, Query]]]
+    abouts: Sequence[About]
+    factors: Sequence[int]
+    seconds: float
+    report: Callable[[str, float], None]
+    take_past: Callable[[Readings], Readings]
+    past_end: str | int | None
+    screened: list[Screened] = field(default_factory=list)
+    certified: list[ProposedPlan] = field(default_factory=list)
+    tried: int = 0
+    interrupted: bool = False
+    _start: float = field(default_factory=time.monotonic)
 
     def run(self) -> None:
         """Screen and certify until the time is up; what was found stays if it is interrupted."""
@@ -167,7 +413,7 @@ class PlanSearch:
     @property
     def _used(self) -> float:
         """The share of the time that is used up."""
-        return (time.monotonic() - self._start) / self._seconds
+        return (time.monotonic() - self._start) / self.seconds
 
     def _layouts(self) -> Iterator[Layout]:
         """How readings might become states, the most promising first."""
@@ -206,8 +452,10 @@ class PlanSearch:
                     return
                 self.report(f"screening: {text} about {about}, {words}", self._used)
                 try:
-                    candidate = self.screen_now(fitted, text, query, levels) if about == "now" else None
-                    candidate = self._screen_then(fitted, text, query) if about == "then" else candidate
+                    if about == "now":
+                        candidate = self.screen_now(fitted, text, query, levels)
+                    else:
+                        candidate = self._screen_then(fitted, text, query)
                 except CsdpError:  # a query that this chain cannot have, or readings that speak against it
                     continue
                 self.tried += 1
@@ -234,7 +482,7 @@ class PlanSearch:
             last = age
             if levels[age] <= 0:
                 continue
-            worth = self._usefulness(fitted, query, age, levels[age], "now")
+            worth = fitted.judge(fitted.plan(query, age, levels[age]), "now")[0].usefulness
             if best is None or worth > best.usefulness:
                 best = Screened(fitted, query, text, "now", age, levels[age], worth)
             # More age allows no less noise than the least; and usefulness has one peak over ages.
@@ -282,14 +530,6 @@ class PlanSearch:
         delay = bisect_left(range(LONGEST_DELAY + 1), True, key=fits)
         return delay if delay <= LONGEST_DELAY else None
 
-    def _usefulness(self, fitted: FittedLayout, query: Query, age: int, level: float, about: About) -> float:
-        plan = fitted.plan(query, age, level)
-        learned = fitted.learn(plan, about)
-        return self._error_by_model(plan, about).usefulness if learned is None else learned.usefulness
-
-    def _error_by_model(self, plan: Plan, about: About) -> Error:
-        return mse(plan.model.point, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, about=about)
-
     # ---- certificates ----------------------------------------------------------------------------------------------
 
     def _certify(self, count: int) -> None:
@@ -304,151 +544,39 @@ class PlanSearch:
                 return
             self.screened.remove(one)
             self.report(f"certifying: {one.text} about {one.about}, age {one.age}", self._used)
-            certified = self._certify_one(one, one.fitted.chain, one.fitted.ensemble(one.fitted.kind))
-            if (certified is None or not certified.error.useful) and one.fitted.ensemble(one.fitted.kind):
-                # A family too wide to be of use.
-                certified = self._certify_one(one, one.fitted.fit(0, one.fitted.kind), 0)
-            if certified is not None and certified.error.useful:
-                self.certified.append(certified)
+            for chain in one.fitted.chains():
+                certified = self._certify_one(one, chain)
+                if certified is not None:
+                    self.certified.append(certified)
+                    break
 
-    def _certify_one(self, one: Screened, chain: Any, ensemble: int) -> CertifiedPlan | None:
-        """The largest level (about now) or the least delay (about the time of the readings) by the sharp bound."""
+    def _certify_one(self, one: Screened, chain: Any) -> ProposedPlan | None:
+        """The largest level (about now) or the least delay (about the time of the readings) by the sharp bound.
+
+        None if none keeps the budget, or the plan is not useful.
+        """
         fitted, query = one.fitted, one.query
         age: int | None = one.age
         level: float | None = one.level
         try:
             if one.about == "now":
-                level = self._sharp_level(one, chain)
+                curves = fitted.curves(query, one.age, chain=chain)
+                level = curves.largest_level(self.budget, self.event_limit, start=one.level)
             else:
-                age = self._least_age(fitted, query, _round_level(one.level, up=True), chain=chain)
-            if level is None or age is None or level <= 0:
+                age = self._least_age(fitted, query, one.level, chain=chain)
+            if level is None or age is None:
                 return None
-            level = _round_level(level, up=one.about == "then")
-            plan = fitted.plan(query, age, min(level, self.event_limit), chain=chain)
-            accountant = Accountant(plan)
-            certified = accountant.ceiling(None)
+            plan = fitted.plan(query, age, level, chain=chain)
+            certified = Accountant(plan).ceiling(None)
+            error, learned = fitted.judge(plan, one.about)
         except CsdpError:
             return None
-        if not certified <= self.budget:
+        if not certified <= self.budget or not error.useful:
             return None
-        learned = fitted.learn(plan, one.about)
-        try:
-            error = self._error_by_model(plan, one.about) if learned is None else learned.expected(plan.noise_variance)
-        except CsdpError:
-            return None
-        return CertifiedPlan(one, plan, certified, accountant.limit().bound, error, learned, ensemble, chain)
-
-    def _sharp_level(self, one: Screened, chain: Any) -> float | None:
-        """The largest level by the sharp bound: searched for, or of many components found by a few trials."""
-        curves = one.fitted.curves(one.query, one.age, chain=chain)
-        components = sum(len(member.components()) for member in curves.chain.members)
-        if components <= 100:
-            return curves.largest_level(self.budget, self.event_limit, start=one.level)
-        for share in (1.0, 0.9, 0.75, 0.5):
-            if curves.leakage(_round_level(one.level * share)).epsilon <= self.budget:
-                return one.level * share
-        return None
-
-
-def _round_level(level: float, *, up: bool = False) -> float:
-    """A level with three digits, for a command; down, so that it leaks no more, or up.
-
-    >>> _round_level(0.34567), _round_level(0.34567, up=True)
-    (0.345, 0.346)
-    """
-    unit = 10.0 ** (math.floor(math.log10(level)) - 2)
-    return float(f"{(math.ceil if up else math.floor)(level / unit * (1 - 1e-12 if up else 1 + 1e-12)) * unit:.3g}")
+        return ProposedPlan(one, plan, certified, error, learned, chain, self.past_end)
 
 
 # ---- proposals ------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class ProposedPlan:
-    """A useful plan: what it is worth, what it leaks, and the commands that use it."""
-
-    certified: CertifiedPlan
-    past_end: str | int | None = None  #: the end of the public past
-
-    @property
-    def plan(self) -> Plan:
-        """The plan, ready for a Publisher."""
-        return self.certified.plan
-
-    @property
-    def error(self) -> Error:
-        """The error of its estimates, held out."""
-        return self.certified.error
-
-    @property
-    def leakage(self) -> float:
-        """The certified leakage of the present, of a release at every tick in the long run."""
-        return self.certified.leakage
-
-    @property
-    def discretiser(self) -> Discretiser:
-        """What turns readings into states."""
-        return self.certified.screened.fitted.discretiser
-
-    @property
-    def about(self) -> About:
-        """Whether the numbers are about now, or about the time of the readings."""
-        return self.certified.screened.about
-
-    @property
-    def step(self) -> str:
-        """The time between ticks, in words."""
-        panel = self.certified.screened.fitted.panel
-        if panel.times.dtype.kind != "M":
-            return f"{panel.step:g}"
-        size, unit = next((size, unit) for size, unit in _UNITS if panel.step % size == 0)
-        return f"{panel.step // size} {unit}"
-
-    @property
-    def sure(self) -> str:
-        """What the certificate is for."""
-        chain, others = self.certified.chain, self.certified.ensemble
-        if not others:
-            return "the fitted chain alone"
-        return f"{others + 1} plausible chains" if chain.fitted.confidence is None else "all within limits"
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data, for JSON."""
-        fitted, plan = self.certified.screened.fitted, self.plan
-        return {
-            "query": self.certified.screened.text,
-            "about": self.about,
-            "usefulness": self.error.known_usefulness,
-            "leakage": self.leakage,
-            "bound": self.certified.bound,
-            "age": plan.max_age,
-            "event_level": plan.epsilon_c,
-            "step": fitted.panel.step,
-            "states": fitted.layout.states,
-            "chain": fitted.kind.words,
-            "kind": fitted.kind.name,
-            "direction": fitted.kind.direction,
-            "certified_for": self.sure,
-            "model": plan.verdict.to_dict(),
-            "plan_digest": plan.digest,
-        }
-
-    @property
-    def longer_step(self) -> int | None:
-        """The step of ticks that were put together by their mean; None if the step is that of the readings."""
-        fitted = self.certified.screened.fitted
-        return None if fitted.layout.factor == 1 else int(fitted.panel.step)
-
-    def save(self, folder: Path) -> list[Path]:
-        """Write discretiser, chain and plan, with what settings around it would achieve."""
-        folder.mkdir(parents=True, exist_ok=True)
-        paths = [folder / name for name in ("discretiser.json", "chain.json", "plan.json")]
-        self.discretiser.save(paths[0])
-        save_model(self.certified.chain, paths[1])
-        frontier = plan_frontier(self.plan, about=self.about)
-        learned, ends = self.certified.estimator, self.past_end
-        PlanFile(self.plan, self.about, learned, self.discretiser, frontier, ends).save(paths[2])
-        return paths
 
 
 @dataclass(frozen=True)
@@ -471,17 +599,12 @@ class Suggestion:
     @property
     def reasons(self) -> tuple[tuple[str, str, str], ...]:
         """Of the best plan: what, the choice, why."""
-        best, fitted = self.best, self.best.certified.screened.fitted
-        kind, plan = fitted.kind, self.best.plan
-        noise = f"epsilon_c {plan.epsilon_c:.3g}: leaks at most {with_chance(best.leakage)} in the long run"
-        estimator = best.certified.estimator
-        about = about_words(best.about, plan.max_age)
+        best, plan = self.best, self.best.plan
+        layout, kind = best.screened.fitted.layout, best.screened.fitted.kind
+        about = f"{about_words(best.about, plan.max_age)}, age {plan.max_age}, epsilon_c {plan.epsilon_c:.3g}"
+        learned = best.estimator
         return (
-            (
-                "states",
-                f"{fitted.layout.states} ({fitted.layout.strategy}), step {best.step}",
-                "as useful as any tried",
-            ),
+            ("states", f"{layout.states} ({layout.strategy}), step {best.step}", "as useful as any tried"),
             (
                 "chain",
                 kind.words,
@@ -489,15 +612,15 @@ class Suggestion:
             ),
             ("certified for", best.sure, "what the readings leave possible; more with csdp fit --ensemble 20"),
             ("model", plan.verdict.status, plan.verdict.words),
-            ("query", best.certified.screened.text, "the most useful of those tried"),
-            ("budget", f"{self.budget:g} for the present", "the odds of any present state change by at most e^budget"),
-            ("plan", f"{about}, age {plan.max_age}, {noise}", f"it {best.error.in_words}"),
-            ("event limit", f"{plan.epsilon_c:.3g}", "plain differential privacy of one reading, under any model"),
-            ("missing readings", f"at most {plan.stale_limit} steps older", "so that most ticks can be released"),
+            (
+                "plan",
+                f"{best.screened.text} {about}",
+                f"it {best.error.in_words}, and leaks at most {with_chance(best.leakage)} in the long run",
+            ),
             (
                 "estimate",
-                "by the chain" if estimator is None else f"{estimator.kind}, learned on these readings",
-                "too few complete ticks to learn from" if estimator is None else estimator.in_words,
+                "by the chain" if learned is None else f"{learned.kind}, learned on these readings",
+                "too few complete ticks to learn from" if learned is None else learned.in_words,
             ),
         )
 
@@ -577,13 +700,12 @@ def suggest(
         seconds=seconds,
         report=report,
         take_past=take_past,
+        past_end=end_of_past(until, readings.times, zone),
     )
     search.run()
     if not search.certified:
         raise _not_useful(search)
-    past_end = end_of_past(until, readings.times, zone)
-    plans = tuple(ProposedPlan(one, past_end) for one in search.certified)
-    return Suggestion(plans, budget, search.tried, search.interrupted)
+    return Suggestion(tuple(search.certified), budget, search.tried, search.interrupted)
 
 
 def _queries(given: str | None, of: ReadingRange | None, sequences: int, states: int) -> Sequence[tuple[str, Query]]:
