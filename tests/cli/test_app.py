@@ -168,7 +168,7 @@ class TestRealProcess:
 
     @pytest.mark.slow  # tests/report and the browser look at one demonstration that is made once
     def test_demo(self, tmp_path):
-        done = process("demo", "--out", tmp_path / "out")
+        done = process("demo", "-o", tmp_path / "out")
         assert done.returncode == 0, done.stderr
         assert "To quote:" in done.stdout
         names = "release.svg", "release.png", "belief.svg", "late.svg", "summary.json", "share.html", "index.html"

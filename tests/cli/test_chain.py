@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 
 from csdp import CoupledChain, JointChain
-from csdp.chain.files import load_model, read_model, save_model
+from csdp.chain.files import load_model, read_model
 from csdp.errors import InputError
 
 PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -22,10 +20,6 @@ def made(run, *args):
 class TestNew:
     def test_two_sequences_by_weights(self, run):
         assert made(run, "--sequences", "2", "--self-coupling", "0.75", "--p", "0.3", "--q", "0.3") == PAPER
-
-    def test_more_states(self, run):
-        chain = made(run, "--states", "3", "--p", "0.5")
-        assert chain.kernel().tolist() == [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
 
     def test_names(self, run):
         chain = made(run, "-s", "2", "--self-coupling", "0.75", "--p", "0.3", "--names", "hall, kitchen")
@@ -40,12 +34,10 @@ class TestNew:
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            (["-s", "2", "--self-coupling", "1.5", "--p", "0.3"], "self-coupling: 1.5 given"),
-            (["-s", "1", "--self-coupling", "0.5", "--p", "0.3"], "a single sequence has no others"),
-            (["-s", "3000", "--self-coupling", "0.5", "--p", "0.3"], "at most 2,000"),
-            (["--p", "1.3"], "p: 1.3 given"),
-            (["--states", "1", "--p", "0.3"], "states: 1 given"),
-            (["--states", "3", "--p", "0.3", "--q", "0.3"], "give --p alone"),
+            (["-s", "2", "--self-coupling", "1.5", "--p", "0.3"], "'1.5' given; it should be less than or equal to 1"),
+            (["-s", "1", "--self-coupling", "0.5", "--p", "0.3"], "sums to 0.5"),
+            (["-s", "3000", "--self-coupling", "0.5", "--p", "0.3"], "'3000' given; it should be less than"),
+            (["--p", "1.3"], "'--p': '1.3' given; it should be"),
             (["--p", "0.3", "--names", "a,b"], "names: 2 given for 1"),
         ],
     )
@@ -60,20 +52,12 @@ class TestNew:
 class TestShow:
     def test_table(self, run, paper):
         output = run("chain", "show", paper).stdout
-        assert "mixing time" in output
-        assert "0.4 per step" in output
+        for words in ("mixing time", "0.4 per step", "0.5, 0.5"):
+            assert words in output
 
-    def test_json(self, run, paper):
-        facts = json.loads(run("chain", "show", paper, "--format", "json").stdout)
-        assert facts["rate"] == pytest.approx(0.4)
-        assert facts["digest"] == PAPER.digest
-        assert facts["names"] == ["x1", "x2"]
-        assert facts["marginals"] == [pytest.approx([0.5, 0.5])] * 2
-
-    def test_joint_chain(self, run, tmp_path):
-        save_model(JointChain([[0.7, 0.3], [0.3, 0.7]], states=2, sequences=1), tmp_path / "joint.json")
-        facts = json.loads(run("chain", "show", tmp_path / "joint.json", "--format", "json").stdout)
-        assert facts["schema"] == "csdp/joint-chain/1"
+    def test_several_stationary_laws(self, run, write):
+        joint = JointChain([[1, 0], [0, 1]], states=2, sequences=1)
+        assert "several stationary laws" in run("chain", "show", write(joint.to_dict())).stdout
 
 
 class TestSimulate:
@@ -86,28 +70,21 @@ class TestSimulate:
         assert table[:, 0].tolist() == list(range(50))
         assert table[:, 1:].tolist() == PAPER.simulate(50, seed=3).tolist()
 
-    def test_parquet(self, run, paper, tmp_path):
-        out = tmp_path / "out.parquet"
-        run("chain", "simulate", paper, "--steps", "50", "--seed", "3", "-o", out)
-        table = pyarrow.parquet.read_table(out)
-        assert table.column_names == ["time", "x1", "x2"]
-        assert np.column_stack([table.column(n) for n in ("x1", "x2")]).tolist() == PAPER.simulate(50, seed=3).tolist()
-
     def test_a_sequence_must_not_be_called_time(self, run, fails, write):
         chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]], names=["Time"])
         assert "rename it" in fails("chain", "simulate", write(chain.to_dict()), "--steps", "5")
 
     def test_values_and_names_with_commas_on_standard_output(self, run, write):
         chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]], values=[-1, 0.5], names=['a, "b"'])
-        text = run("chain", "simulate", write(chain.to_dict()), "--steps", "20", "--as", "values").stdout
+        text = run("chain", "simulate", write(chain.to_dict()), "--steps", "20").stdout
         rows = list(csv.reader(io.StringIO(text)))
         assert rows[0] == ["time", 'a, "b"']
-        assert {row[1] for row in rows[1:]} == {"-1.0", "0.5"}
+        assert {row[1] for row in rows[1:]} == {"-1", "0.5"}
 
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            (["--steps", "5", "-o", "out.txt"], "must end in .csv or .parquet"),
+            (["--steps", "5", "-o", "out.txt"], "must end in .csv"),
             (["--steps", "0"], "at least 1"),
         ],
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -31,15 +30,6 @@ def commands(command, path=()):
 ALL = dict(commands(typer.main.get_command(app)))
 LEAVES = {
     path: command for path, command in ALL.items() if not hasattr(command, "commands") or command.invoke_without_command
-}
-#: Commands without --format, and why.
-NO_FORMAT = {
-    ("chain", "new"): "its result is the model, which is JSON",
-    ("chain", "simulate"): "its result is a table of readings",
-    ("ledger", "export"): "its result is JSON lines",
-    ("stream",): "outputs go where the specification says",
-    ("serve",): "a running service answers in JSON",
-    ("init",): "its result is a specification, which is TOML",
 }
 #: Options whose help texts differ between commands, and why.
 MEANT = {
@@ -108,14 +98,7 @@ class TestHelp:
 class TestConventions:
     @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
     def test_no_command_has_many_options(self, path):
-        own = [parameter for parameter in options(LEAVES[path]) if parameter.name not in {"output", "form", "help"}]
-        assert len(own) <= 15
-
-    @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
-    def test_results_come_as_json_too(self, path):
-        names = {name for parameter in options(LEAVES[path]) for name in parameter.opts}
-        hint = f"{' '.join(path)}: give it --format, or say in NO_FORMAT why it prints no result"
-        assert "--format" in names or path in NO_FORMAT, hint
+        assert len([parameter for parameter in options(LEAVES[path]) if parameter.name != "help"]) <= 15
 
     def test_one_spelling(self):
         for path, command in LEAVES.items():
@@ -183,24 +166,6 @@ class TestTerminals:
 
 
 class TestErrors:
-    @pytest.mark.parametrize(
-        ("code", "hint"),
-        [
-            (errno.ENOENT, "check the name"),
-            (errno.EACCES, "check the permissions"),
-            (errno.ENOSPC, "free some space"),
-            (errno.EADDRINUSE, "choose another port"),
-        ],
-    )
-    def test_errors_of_the_system_say_what_to_do(self, fails, paper, monkeypatch, code, hint):
-        def broken(path):
-            raise OSError(code, os.strerror(code), "chain.json")
-
-        monkeypatch.setattr("csdp.cli.options.load_model", broken)
-        message = fails("chain", "show", paper)
-        assert message.startswith(f"csdp: chain.json: {os.strerror(code)}; ")
-        assert hint in message
-
     def test_a_wrong_value_says_what_is_allowed(self, fails, paper):
         message = fails("leakage", paper, "--age", "1", "--epsilon-c", "1", "--adversary", "bad")
         assert "'bad' is not one of 'informed', 'uninformed'; try 'csdp leakage --help'" in message

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.cli.suggest import _make_range
-from csdp.errors import InputError
 
 
 def write(path, readings):
@@ -91,20 +89,6 @@ def test_a_public_past_is_asked_and_may_refuse(house, run, fails):
     assert "tested on a public past, and not rejected" in " ".join(certificate()["assumptions"])
     given = ("--discretiser", "states.json", "--age", "1", "--epsilon-c", "8")
     assert "finer states" in fails("plan", "chain.json", *given, *counted, "signal.csv")
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ((0.0, None, None), "range is not known"),
-        ((None, None, 0.5), "range is not known"),
-        ((0.0, 1.0, 0.3), "does not divide"),
-        ((1.0, 0.0, None), "low must be below high"),
-    ],
-)
-def test_options_that_give_no_range_are_refused(given, words):
-    with pytest.raises(InputError, match=words):
-        _make_range(*given)
 
 
 def test_the_discretiser_of_the_plan_file_makes_the_states(house, run):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from csdp.bounds.result import with_chance
-from csdp.cli.options import FormatOption, Head, LedgerArgument, OneDataset
+from csdp.cli import options
 from csdp.cli.terminal import (
     BAD_INPUT,
-    RIGHT,
     CommandGroup,
+    Format,
     print_json,
     print_lines,
     print_notice,
@@ -33,7 +33,11 @@ ledger_app = typer.Typer(
 
 
 @ledger_app.command("show")
-def show(where: LedgerArgument, dataset: OneDataset = None, form: FormatOption = "table") -> None:
+def show(
+    where: Annotated[str, options.LEDGER],
+    dataset: Annotated[str | None, options.ONE_DATASET] = None,
+    form: Annotated[Format, options.FORMAT] = "table",
+) -> None:
     """Show the datasets of a ledger: limits, counts, and the leakage after the last charge.
 
     \b
@@ -54,9 +58,7 @@ def show(where: LedgerArgument, dataset: OneDataset = None, form: FormatOption =
         counts = ", ".join(f"{facts[key]:,} {key}" for key in ("published", "lost", "refused"))
         newest = "" if facts["newest_tick"] is None else f", newest {facts['newest_tick']}"
         rows.append((printable(facts["dataset"]), facts["model"], counts + newest, *figures, limits or "none"))
-    columns: dict[str, dict[str, str]] = {name: {} for name in ("dataset", "model", "ticks")}
-    columns |= {"present": RIGHT, "event": RIGHT, "limits": {}}
-    print_table("Datasets of the ledger", columns, rows)
+    print_table("Datasets of the ledger", ("dataset", "model", "ticks", "present", "event", "limits"), rows)
     print_lines(
         [
             "model: whether its data accept it; present: leakage of the present right after the last charge, if the "
@@ -67,7 +69,12 @@ def show(where: LedgerArgument, dataset: OneDataset = None, form: FormatOption =
 
 
 @ledger_app.command("verify")
-def verify(where: LedgerArgument, dataset: OneDataset = None, head: Head = None, form: FormatOption = "table") -> None:
+def verify(
+    where: Annotated[str, options.LEDGER],
+    dataset: Annotated[str | None, options.ONE_DATASET] = None,
+    head: Annotated[str | None, options.HEAD] = None,
+    form: Annotated[Format, options.FORMAT] = "table",
+) -> None:
     """Check a ledger for edits, removals and damage. The ledger is only read.
 
     \b
@@ -96,8 +103,8 @@ def verify(where: LedgerArgument, dataset: OneDataset = None, head: Head = None,
 
 @ledger_app.command("export")
 def export(
-    where: LedgerArgument,
-    dataset: OneDataset = None,
+    where: Annotated[str, options.LEDGER],
+    dataset: Annotated[str | None, options.ONE_DATASET] = None,
     output: Annotated[
         str,
         typer.Option("--output", "-o", metavar="OUT.jsonl", help="File to write the record to; - prints JSON lines."),

@@ -46,8 +46,6 @@ from csdp.stream.spec import StreamSpec, read_spec
 DATASET = "flights"
 #: Noise levels of the slider, as shares of the one that keeps the first budget.
 _SHARES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
-#: Steps a second, unless another speed is asked for.
-SPEED = 2.0
 #: Seconds until a dataset that is busy is handed readings again.
 _PAUSE = 0.2
 #: Steps between two lines about what was published: a week.
@@ -260,18 +258,16 @@ kind = "none"
 def run_live_demo(
     fit: Callable[[], FlightsModel],
     *,
-    folder: Path | None = None,
-    port: int = 0,
-    speed: float = SPEED,
-    browser: bool = True,
+    folder: Path | None,
+    speed: float,
+    browser: bool,
     say: Say,
 ) -> None:
     """Serve the demonstration on this machine until SIGINT or SIGTERM, then verify its ledger.
 
     Args:
         fit: fits the chain, see `csdp.demo.flights.fit_flights`.
-        folder: where chain, plan, ledger and keys are written; by default a private folder that is removed at the end.
-        port: to listen on; 0 for any free one.
+        folder: where chain, plan, ledger and keys are written; None for a private folder that is removed at the end.
         speed: ticks a second.
         browser: open the page.
         say: called with every line of text.
@@ -290,7 +286,7 @@ def run_live_demo(
         Keys(settings.keys).add(key)
         datasets = demo.open(settings)
         say(demo.dataset.plan.verdict.words)
-        with open_socket("127.0.0.1", port) as listening:
+        with open_socket("127.0.0.1", 0) as listening:
             # Behind the "#": a browser sends no part of it to any server.
             url = f"http://127.0.0.1:{listening.getsockname()[1]}/#key={text}"
             say(f"Replaying the days after it through the service's own gate: {speed:g} steps a second, {DAY} a day.")

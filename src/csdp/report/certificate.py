@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from csdp.bounds.result import as_text, in_words, round_up
 from csdp.chain import Verdict
-from csdp.errors import InputError
 from csdp.estimate.result import Error, about_words
 
 if TYPE_CHECKING:
@@ -51,13 +50,11 @@ class Guarantee:
 
 
 def guarantee(*, verdict: Verdict, adversary: str, epsilon_c: float) -> Guarantee:
-    """Describe the guarantee of one release against an adversary, at a noise level, up to a distance of values.
+    """Describe the guarantee of one release against an adversary, at a noise level.
 
     >>> guarantee(verdict=Verdict("declared"), adversary="uninformed", epsilon_c=0.5).exposes
     'old records, which are exposed with noise epsilon_c = 0.5 (a 50 % guess becomes at most 63 %).'
     """
-    if adversary not in ADVERSARY_KNOWLEDGE:
-        raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARY_KNOWLEDGE)}")
     return Guarantee(
         protects="the present value of each sequence, against an adversary "
         f"{ADVERSARY_KNOWLEDGE[adversary]}, if the model holds ({verdict.brief}).",
