@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -134,19 +133,6 @@ class TestConventions:
             for parameter in options(command):
                 texts[parameter.opts[0]].add(parameter.help)
         assert {name for name, found in texts.items() if len(found) > 1} == set(MEANT)
-
-
-class TestJson:
-    def test_release(self, run, paper, plan_file, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        run("chain", "simulate", paper, "--steps", "20", "--seed", "1", "-o", "readings.csv")
-        arguments = ["--plan", plan_file(paper), "--dataset", "d", "--ledger", "ledger.db"]
-        output = run("release", "readings.csv", *arguments, "-o", "out.csv", "--format", "json").stdout
-        content = json.loads(output)
-        assert (content["published"], content["charged_now"], content["ticks"]) == (18, 18, 20)
-        assert content["certificate"] == json.loads((tmp_path / content["certificate_file"]).read_text())
-        again = json.loads(run("release", "readings.csv", *arguments, "-o", "out.csv", "--format", "json").stdout)
-        assert (again["published"], again["charged_now"]) == (18, 0)
 
 
 class TestTerminals:

@@ -38,7 +38,7 @@ def test_from_file_to_report_with_the_input_file_alone(run, file):
     out = ["--ledger", "ledger.db", "--simulated-times", "--model-unchecked", "-o", "out.csv", "--format", "json"]
     released = json.loads(run("release", "input.toml", *plan, *out).stdout)
     assert released["published"] > TICKS / 2
-    assert released["model"]["status"] == "untested"  # too few ticks
+    assert released["certificate"]["model"]["status"] == "untested"  # too few ticks
     run("report", "ledger.db", *plan, "--data", "input.toml", "-o", "report")
     assert (file.parent / "report" / "index.html").stat().st_size > 1000
     run("init", "input.toml", "--plan", "later.json", "-o", "stream.toml")

@@ -21,7 +21,6 @@ from csdp.cli.terminal import (
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
-    from csdp.audit.replay import Replay
     from csdp.plan import Plan
 
 
@@ -116,12 +115,6 @@ def _replay(where: str, *, dataset: str | None, head: str | None, plan: Plan | N
     with Ledger.open(where, create=False, read_only=True) as book, progress_bar() as progress:
         plans = [] if plan is None else [plan]
         result = replay(book, dataset=dataset, plans=plans, head=head, progress=progress)
-    _print_replay(result, form)
-    if not result.ok:
-        raise typer.Exit(VIOLATED)
-
-
-def _print_replay(result: Replay, form: Format) -> None:
     if form == "json":
         print_json(result.to_dict())
     else:
@@ -132,3 +125,5 @@ def _print_replay(result: Replay, form: Format) -> None:
             typer.echo(f"note: {printable(note)}")
     for finding in result.findings:
         print_notice(str(finding))
+    if not result.ok:
+        raise typer.Exit(VIOLATED)

@@ -42,8 +42,8 @@ def init(
         try:
             check_spec(str(output))
         except NotUsefulError as stop:
-            message = f"{stop}. {output} was written; `csdp stream` and `csdp serve` refuse it until it is changed"
-            raise NotUsefulError(message, usefulness=stop.usefulness, helps=stop.helps) from None
+            stop.add_note(f"{output} was written; `csdp stream` and `csdp serve` refuse it until it is changed")
+            raise
     print_lines([f"wrote {output}; look through it, then: csdp stream --spec {output}"])
     if not there:
         print_lines([f"{plan}: not there yet. Make one with `csdp suggest` or `csdp plan`"])

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.bounds.result import as_text, in_words, with_chance
-from csdp.chain import CoupledChain, EnvironmentChain, JointChain, Model
+from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.cli import options
 from csdp.cli.terminal import Format, print_json, print_lines, print_table, progress_bar, verdict_first
 from csdp.errors import CsdpError, InputError
 from csdp.estimate.result import about_words
 from csdp.panel import Discretiser, Panel
 from csdp.query import parse_query
-from csdp.query_table import Query
 
 if TYPE_CHECKING:
     from csdp.bounds.result import Leakage
@@ -37,7 +36,7 @@ def plan(
         typer.Option(help="Find the least error with at most this leakage in the long run."),
     ] = None,
     max_error: Annotated[
-        float | None, typer.Option(help="Find the least leakage with at most this root mean squared error.")
+        float | None, typer.Option(min=0, help="Find the least leakage with at most this root mean squared error.")
     ] = None,
     about: Annotated[
         Literal["now", "then"],
@@ -89,7 +88,7 @@ def plan(
     of the squared error of guessing the usual value writes none: exit code 6, with what would help.
     """
     from csdp.plan import Plan
-    from csdp.planning import check_useful, plan_frontier
+    from csdp.planning import check_useful, find_plan, plan_frontier
     from csdp.planning.plan_file import PlanFile, end_of_past
     from csdp.publisher import learn_from_past, plan_estimator
 
@@ -106,7 +105,20 @@ def plan(
         known = known if ends is None else options.split_panel(known, ends)[0]
     found: FoundPlan | None = None
     if age is None and epsilon_c is None:
-        found = _search(model, statistic, budget, max_error, about=about, max_age=max_age, event_limit=event_limit)
+        if budget is None and max_error is None:
+            raise InputError("age: not given; give --age and --epsilon-c, or --budget or --max-error for a search")
+        with progress_bar() as progress:
+            found = find_plan(
+                model,
+                statistic,
+                max_mse=None if max_error is None else max_error**2,
+                budget=budget,
+                max_age=max_age,
+                releases="continual",
+                about=about,
+                event_limit=event_limit,
+                progress=progress,
+            )
         made = found.plan
     else:
         options.refuse_together({"--budget": budget, "--max-error": max_error}, "--age and --epsilon-c")
@@ -130,36 +142,6 @@ def plan(
     _print_plan(made, leaks, error, found)
     print_lines([] if learned is None else [f"Estimate: {learned.in_words}."])
     print_lines([] if output is None else [f"wrote {output}"])
-
-
-def _search(
-    model: Model,
-    query: Query,
-    budget: float | None,
-    max_error: float | None,
-    *,
-    about: About,
-    max_age: int,
-    event_limit: float,
-) -> FoundPlan:
-    from csdp.planning import find_plan
-
-    if budget is None and max_error is None:
-        raise InputError("age: not given; give --age and --epsilon-c, or --budget or --max-error to search for them")
-    if max_error is not None and not 0 < max_error < math.inf:
-        raise InputError(f"--max-error: {max_error!r} given; a positive number expected")
-    with progress_bar() as progress:
-        return find_plan(
-            model,
-            query,
-            max_mse=None if max_error is None else max_error**2,
-            budget=budget,
-            max_age=max_age,
-            releases="continual",
-            about=about,
-            event_limit=event_limit,
-            progress=progress,
-        )
 
 
 # ---- the public past -----------------------------------------------------------------------------------------------

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -94,6 +93,7 @@ def release(
     was published before is written; 6 hardly worth releasing, nothing charged (--anyway).
     """
     from csdp.ledger import Ledger
+    from csdp.planning import check_useful
     from csdp.planning.plan_file import PlanFile
     from csdp.publisher import Publisher
     from csdp.report.series import Series, check_kind, write_json, write_series
@@ -109,8 +109,12 @@ def release(
     stored = PlanFile.load(plan)
     chosen, estimating = stored.plan, stored.estimator
     expected = None if estimating is None else estimating.expected(chosen.noise_variance)
-    if not anyway:
-        _require_useful(chosen, expected)
+    if expected is not None and not anyway:
+        try:
+            check_useful(chosen, expected)
+        except NotUsefulError as stop:
+            stop.add_note("or --anyway")
+            raise
     readings = _read_rest(data, stored)
     stamped = readings.times.dtype.kind == "M"  # the wall clock can check timestamps, but not plain numbers
     with Ledger.open(ledger) as book:
@@ -132,52 +136,21 @@ def release(
             write_series(Series.of(chosen, readings, releases, skipped), out)
             certificate = certify(publisher, book, skipped=skipped)
             write_json(certificate_path, certificate.to_dict())
-    absent: Counter[str] = Counter(skip.why for skip in skipped)
     counts = {
         "published": len(releases),
         "charged_now": publisher.charged,
         "recorded": publisher.recorded,
         "ticks": len(readings.ticks),
-        "lost": absent["lost"],
+        "lost": sum(skip.why == "lost" for skip in skipped),
     }
     if form == "json":
         files_written = {"output": str(out), "certificate_file": str(certificate_path)}
-        first = {"model": certificate.model, **_worth(estimating, expected)}
-        print_json({**first, **files_written, **counts, "certificate": certificate.to_dict()})
+        print_json({**files_written, **counts, "certificate": certificate.to_dict()})
     else:
         print_lines(verdict_first(chosen.verdict, *_describe_worth(chosen, estimating, expected)))
         _print_release(certificate, out, certificate_path, counts)
     if refusal is not None:
         raise refusal
-
-
-def _require_useful(plan: Plan, error: Error | None) -> None:
-    """Stop if a release would hardly reveal more than guessing the usual value; unknown errors pass."""
-    from csdp.planning import check_useful
-
-    if error is None or error.useful:
-        return
-    try:
-        check_useful(plan, error)
-    except NotUsefulError as stop:
-        raise NotUsefulError(f"{stop}; or --anyway", usefulness=stop.usefulness, helps=stop.helps) from None
-
-
-def _worth(estimator: Estimator | None, expected: Error | None) -> dict[str, Any]:
-    """What the estimates are and remove, for JSON."""
-    if estimator is None or expected is None:
-        return {"usefulness": None}
-    return {
-        "usefulness": expected.known_usefulness,
-        "estimate": {
-            "kind": estimator.kind,
-            "about": estimator.about,
-            "level": estimator.level,
-            "mse": expected.mse,
-            "no_data": expected.no_data,
-            "measured_on": expected.how,
-        },
-    }
 
 
 def _describe_worth(plan: Plan, estimator: Estimator | None, expected: Error | None) -> list[str]:
