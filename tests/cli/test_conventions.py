@@ -16,7 +16,6 @@ import typer.main
 
 from csdp.cli import app
 from csdp.cli.terminal import PANELS
-from csdp.ledger import Ledger
 
 
 def commands(command, path=()):
@@ -167,12 +166,6 @@ class TestErrors:
         assert message == f"csdp: {keys}: its folder does not exist; make it first, or give another file"
         assert "a folder given" in fails(
             "serve", "key", "new", "--role", "reader", "--dataset", "d", "--keys", tmp_path
-        )
-        with Ledger.open(tmp_path / "ledger.db"):
-            pass
-        out = tmp_path / "none" / "out.jsonl"
-        assert fails("ledger", "export", tmp_path / "ledger.db", "-o", out).startswith(
-            f"csdp: {out}: cannot be written"
         )
 
     def test_what_is_read_is_not_overwritten(self, fails, paper, plan_file, tmp_path):

@@ -85,7 +85,7 @@ def test_only_the_past(run, fails, readings, tmp_path):
     out = ["--public", "--states", "2", "--ensemble", "0", "-o", str(tmp_path / "c.json")]
     run("fit", readings, "--until", "500", *out)
     assert load_model(tmp_path / "c.json").fitted.observations == 2 * 499
-    assert "fewer than two ticks" in fails("fit", readings, "--until", "1", *out)
+    assert "1 tick given" in fails("fit", readings, "--until", "1", *out)
 
 
 def test_words_are_states_and_stay_words(run, fails, tmp_path):

@@ -78,17 +78,10 @@ class TestWords:
     [
         (["--epsilon-c", "1"], "missing option '--age'"),
         (["--age", "1"], "missing option '--epsilon-c'"),
-        (["--age", "-1", "--epsilon-c", "1"], "0 or more"),
         (["--age", "1,2.5", "--epsilon-c", "1"], "whole numbers separated by commas"),
-        (["--age", "1,2,3", "--epsilon-c", "1"], "3 given for 2 sequences"),
-        (["--age", "99999999", "--epsilon-c", "1"], "at most 1,000,000"),
         (["--age", "1", "--epsilon-c", "0"], "a finite number above 0 is allowed"),
-        (["--age", "1", "--epsilon-c", "nan"], "epsilon"),
         (["--age", "1", "--epsilon-c", "1", "--query", "median"], "use mean, sum"),
-        (["--age", "1", "--epsilon-c", "1", "--query", "count:7"], "unknown state 7"),
         (["--age", "1", "--epsilon-c", "1", "--bound", "magic"], "bound: 'magic' given; use auto or one of"),
-        (["--age", "1", "--epsilon-c", "1", "--adversary", "all"], "--adversary"),
-        (["--age", "1", "--epsilon-c", "1", "--colour"], "--colour"),
     ],
 )
 def test_bad_input_is_one_line(fails, paper, args, message):

@@ -235,9 +235,7 @@ class TestReadings:
         [
             ("", "empty"),
             ("time,hall\n1,0\n", "no column 'kitchen'"),
-            ("time,hall,kitchen\n1,0,x\n", "is not a number"),
             ("time,hall,kitchen\n1,0,0\n1,0,0\n", "appears twice"),
-            ("time,sequence,value\n1,attic,0\n", "unknown sequence 'attic'"),
         ],
     )
     def test_bad_files_are_one_line(self, place, tmp_path, content, message):
@@ -315,8 +313,7 @@ def test_a_ledger_in_postgresql(place, tmp_path):
         assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
         assert "home: no problem found" in csdp("ledger", "verify", url, "--dataset", "home").stdout
         assert "38 published" in csdp("ledger", "show", url).stdout
-        csdp("ledger", "export", url, "-o", tmp_path / "out.jsonl")
-        recomputed([json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()])
+        recomputed([json.loads(line) for line in csdp("ledger", "export", url).stdout.splitlines()])
 
 
 def test_no_reading_is_written_anywhere_but_the_input(place, tmp_path):

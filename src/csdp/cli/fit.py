@@ -15,7 +15,7 @@ from csdp.cli.terminal import console, print_lines, progress_bar
 from csdp.errors import CsdpWarning, InputError
 from csdp.fitting.fit import EnvironmentName
 from csdp.fitting.fit import fit as fit_chain
-from csdp.panel import Discretiser, InputSpec, Panel, Readings, read_readings
+from csdp.panel import Discretiser, Panel, read_readings
 
 if TYPE_CHECKING:
     from csdp.fitting.checks import FitQuality
@@ -102,7 +102,9 @@ def fit(
             "epsilon: states derived from private readings would leak without being charged; declare them with "
             "--edges, --strategy uniform --bounds LOW,HIGH, or `csdp open --categories`"
         )
-    readings = _read_past(spec, until)
+    readings = read_readings(spec)
+    if until is not None:
+        readings, _ = readings.split(until, timezone=spec.timezone)
     mapping = Discretiser.fit(
         readings,
         states=states,
@@ -145,17 +147,6 @@ def _parse_numbers(what: str, text: str | None) -> list[float] | None:
         return None if text is None else [float(number) for number in text.split(",")]
     except ValueError:
         raise InputError(f"{what}: {text!r} given; numbers separated by commas expected") from None
-
-
-def _read_past(data: InputSpec, until: str | None) -> Readings:
-    """Read the readings, only those before `until` if that is given."""
-    readings = read_readings(data)
-    if until is None:
-        return readings
-    past, _ = readings.split(until, timezone=data.timezone)
-    if len(past) < 2:
-        raise InputError(f"until: fewer than two ticks before {until}; nothing to fit")
-    return past
 
 
 def _evaluate(chain: Chain, panel: Panel) -> FitQuality | str:

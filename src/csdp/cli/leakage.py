@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from csdp.bounds.leakage import leakage as compute_leakage
-from csdp.bounds.result import Leakage, as_text
+from csdp.bounds.result import Leakage, as_text, in_words
 from csdp.cli import options
 from csdp.cli.terminal import Format, print_json, print_lines, printable, progress_bar
 from csdp.plan import Plan
 from csdp.query import parse_query
-from csdp.report.certificate import guarantee
+from csdp.report.certificate import INFORMED
 
 
 def leakage(
@@ -57,7 +57,11 @@ def leakage(
             adversary=adversary,
             progress=progress,
         )
-    words = guarantee(verdict=answer.model, adversary=adversary, epsilon_c=epsilon_c)
+    known = INFORMED if adversary == "informed" else "who knows the model but no present value"
+    protects = (
+        f"the present value of each sequence, against an adversary {known}, if the model holds ({answer.model.brief})."
+    )
+    exposes = f"old records, which are exposed with noise epsilon_c = {epsilon_c:g} ({in_words(epsilon_c)})."
     if form == "json":
         release = {
             "chain": asked.chain.digest,
@@ -65,10 +69,10 @@ def leakage(
             "ages": list(asked.ages),
             "epsilon_c": epsilon_c,
         }
-        print_json({**release, **answer.to_dict(), "protects": words.protects, "does_not_protect": words.exposes})
+        print_json({**release, **answer.to_dict(), "protects": protects, "does_not_protect": exposes})
         return
     print_lines(_describe(asked, answer))
-    print_lines([words])
+    print_lines([f"Protects: {protects} Does not protect: {exposes}"])
 
 
 def _describe(asked: Plan, answer: Leakage) -> list[str]:

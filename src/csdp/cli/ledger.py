@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -102,34 +101,17 @@ def verify(
 
 
 @ledger_app.command("export")
-def export(
-    where: Annotated[str, options.LEDGER],
-    dataset: Annotated[str | None, options.ONE_DATASET] = None,
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="OUT.jsonl", help="File to write the record to; - prints JSON lines."),
-    ] = "-",
-) -> None:
-    """Write the whole record as JSON lines, from which every hash can be recomputed.
+def export(where: Annotated[str, options.LEDGER], dataset: Annotated[str | None, options.ONE_DATASET] = None) -> None:
+    """Print the whole record as JSON lines, from which every hash can be recomputed.
 
     \b
     Example:
-      csdp ledger export ledger.db --dataset ward-7 -o ledger.jsonl
+      csdp ledger export ledger.db --dataset ward-7
     """
     with _open_for_reading(where) as book:
-        lines = (line for name in _dataset_names(book, dataset) for line in book.export(name))
-        if output == "-":
-            for line in lines:
+        for name in _dataset_names(book, dataset):
+            for line in book.export(name):
                 typer.echo(line)
-            return
-        from csdp.files import ensure_writable, replace_file
-
-        ensure_writable(Path(output))
-        count = 0
-        with replace_file(Path(output)) as file:
-            for count, line in enumerate(lines, start=1):  # noqa: B007 - the last number is used
-                file.write(f"{line}\n".encode())
-    typer.echo(f"wrote {output}: {count:,} lines")
 
 
 def _open_for_reading(where: str) -> Ledger:

@@ -86,15 +86,10 @@ def suggest(
     files = [] if output is None else _save(suggestion, output, located, commands)
     plans = [plan.to_dict() for plan in suggestion.plans]
     if form == "json":
-        best = suggestion.best
         content = {
-            "model": best.plan.verdict.to_dict(),
-            "usefulness": best.error.known_usefulness,
-            "about": best.about,
             "tried": suggestion.tried,
             "interrupted": suggestion.interrupted,
             "plans": plans,
-            "reasons": [{"what": what, "proposed": how, "why": why} for what, how, why in suggestion.reasons],
             "files": [str(path) for path in files],
             "next": commands,
         }

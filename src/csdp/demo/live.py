@@ -48,8 +48,6 @@ DATASET = "flights"
 _SHARES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
 #: Seconds until a dataset that is busy is handed readings again.
 _PAUSE = 0.2
-#: Steps between two lines about what was published: a week.
-_WEEK = 7 * DAY
 
 Say = Callable[[str], None]
 
@@ -84,12 +82,6 @@ class LiveDemo:
     _dataset: ServedDataset | None = None
     _line: Frontier | None = None
     _newest: int = -1  # the tick that is open
-    _told: int = -1  # the tick from which on a line is due
-
-    @property
-    def ledger(self) -> Path:
-        """The file of the ledger."""
-        return self.folder / "ledger.db"
 
     @property
     def dataset(self) -> ServedDataset:
@@ -123,13 +115,15 @@ class LiveDemo:
 
     async def replay(self) -> None:
         """Hand in the readings after the public past, tick after tick, until cancelled or at their end."""
-        rest = self.model.rest
-        self._told = int(rest.ticks[0])
+        said = False
         try:
-            for place, tick in enumerate(rest.ticks.tolist()):
+            for place, tick in enumerate(self.model.rest.ticks.tolist()):
                 async with self.handing_in:
                     await self._hand_in(tick)
-                self._report(place)
+                thread = self.dataset.publisher_thread
+                if not said and thread is not None and thread.runner.status().last is not None:
+                    self.say(f"First number published {time.monotonic() - self.begun:.1f} s after the start.")
+                    said = True
                 if place:  # the first tick is published when the second one begins
                     await asyncio.sleep(1 / self.speed)
         except Exception as error:  # the page goes on, and must not look as if the recording had ended
@@ -153,21 +147,6 @@ class LiveDemo:
             else:
                 self._newest = tick
                 return
-
-    def _report(self, place: int) -> None:
-        """Say that the first number is out, and once a week what was published so far."""
-        thread = self.dataset.publisher_thread
-        last = None if thread is None else thread.runner.status().last
-        if last is None or last.tick < self._told:
-            return
-        if self._told == self.model.rest.ticks[0]:
-            self.say(f"First number published {time.monotonic() - self.begun:.1f} s after the start.")
-        when = self.model.rest.times[place - 1].astype(str)[:10]
-        self.say(
-            f"{when}: leakage of the present {as_text(last.epsilon_s, 3)}, so that {in_words(last.epsilon_s)} "
-            f"(limit {self.dataset.spec.limits['budget']:g}), if the model held: it is {last.model}."
-        )
-        self._told = last.tick + _WEEK
 
     # ---- another budget --------------------------------------------------------------------------------------------
 
@@ -295,7 +274,7 @@ def run_live_demo(
             if browser:
                 _open_browser(where, url)
             answer_requests(create(settings, datasets, routers=(demo.router(),), work=(demo.replay,)), listening)
-        say(_verify(demo.ledger))
+        say(_verify(where / "ledger.db"))
 
 
 def _new_folder(folder: Path) -> Path:
