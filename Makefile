@@ -33,7 +33,7 @@ COVERING := $(addprefix tests/,accountant chain contracts fran laws bounds ledge
 	audit clean
 
 demo: $(VENV)/.installed ## the main job with embedded defaults, ends with figures to look at
-	$(BIN)/csdp demo --out demo-out
+	$(BIN)/csdp demo -o demo-out
 
 live: $(VENV)/.compiled ## the same data replayed through a service, live in the browser; Ctrl-C stops it
 	$(BIN)/csdp demo --live

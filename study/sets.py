@@ -27,12 +27,10 @@ def _load_glucose() -> datasets.Dataset:
         readings=csdp.read_readings(
             Path(__file__).parent / "data" / "glucose.csv.gz", step="5min", duplicates="last", resample="last"
         ),
-        unit="isig: nA of the sensor; glucose: mg/dl",
         edges=((10.0, 25.0), (70.0, 180.0)),
         bounds=((0.0, 60.0), (40.0, 400.0)),
         past_ends="2010-06-16",
         handling="The last reading of each five minutes; 73 of 4,032 ticks are missing because the sensor was off.",
         provenance="One person, given to a maintainer of Bokeh for its sample data; the 14 days with the fewest gaps.",
         licence="Public domain, as the package records (licenses/datasets.json).",
-        source="bokeh_sampledata 2026.1",
     )

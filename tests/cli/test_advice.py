@@ -74,8 +74,8 @@ class TestOtherCommands:
 
 
 class TestTranslation:
-    def advice(self, message, *command, given=()):
-        return as_options(message, find_command(ROOT, command), given=given, root=ROOT)
+    def advice(self, message, *command):
+        return as_options(message, find_command(ROOT, command), root=ROOT)
 
     def test_arguments_are_options(self):
         assert self.advice("give step= and resample='last'", "open") == "give --step and --resample last"
@@ -84,9 +84,8 @@ class TestTranslation:
         assert self.advice("Use time_format='%d %H'", "fit") == "Use `csdp open --time-format '%d %H'`"
 
     def test_what_the_user_wrote_stays(self):
-        path = "value=1/r_step.csv"
-        assert self.advice(f"{path}: no such file", "fit", given=[path]) == f"{path}: no such file"
-        assert self.advice("step=5: no such file", "fit", given=["step=5"]) == "step=5: no such file"
+        for path in ("value=1/r_step.csv", "max_age.csv"):
+            assert self.advice(f"{path}: no such file", "plan") == f"{path}: no such file"
         assert self.advice("epsilon_c = 1 leaks; x=1", "leakage") == "epsilon_c = 1 leaks; x=1"
 
 

@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 
 from csdp import CoupledChain, JointChain
-from csdp.chain.files import load_model, read_model, save_model
-from csdp.errors import InputError
+from csdp.chain.files import load_model, read_model
 
 PAPER = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 
@@ -22,10 +19,6 @@ def made(run, *args):
 class TestNew:
     def test_two_sequences_by_weights(self, run):
         assert made(run, "--sequences", "2", "--self-coupling", "0.75", "--p", "0.3", "--q", "0.3") == PAPER
-
-    def test_more_states(self, run):
-        chain = made(run, "--states", "3", "--p", "0.5")
-        assert chain.kernel().tolist() == [[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.25, 0.25, 0.5]]
 
     def test_names(self, run):
         chain = made(run, "-s", "2", "--self-coupling", "0.75", "--p", "0.3", "--names", "hall, kitchen")
@@ -40,12 +33,10 @@ class TestNew:
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            (["-s", "2", "--self-coupling", "1.5", "--p", "0.3"], "self-coupling: 1.5 given"),
-            (["-s", "1", "--self-coupling", "0.5", "--p", "0.3"], "a single sequence has no others"),
-            (["-s", "3000", "--self-coupling", "0.5", "--p", "0.3"], "at most 2,000"),
-            (["--p", "1.3"], "p: 1.3 given"),
-            (["--states", "1", "--p", "0.3"], "states: 1 given"),
-            (["--states", "3", "--p", "0.3", "--q", "0.3"], "give --p alone"),
+            (["-s", "2", "--self-coupling", "1.5", "--p", "0.3"], "'1.5' given; it should be less than or equal to 1"),
+            (["-s", "1", "--self-coupling", "0.5", "--p", "0.3"], "sums to 0.5"),
+            (["-s", "3000", "--self-coupling", "0.5", "--p", "0.3"], "'3000' given; it should be less than"),
+            (["--p", "1.3"], "'--p': '1.3' given; it should be"),
             (["--p", "0.3", "--names", "a,b"], "names: 2 given for 1"),
         ],
     )
@@ -60,20 +51,12 @@ class TestNew:
 class TestShow:
     def test_table(self, run, paper):
         output = run("chain", "show", paper).stdout
-        assert "mixing time" in output
-        assert "0.4 per step" in output
+        for words in ("mixing time", "0.4 per step", "0.5, 0.5"):
+            assert words in output
 
-    def test_json(self, run, paper):
-        facts = json.loads(run("chain", "show", paper, "--format", "json").stdout)
-        assert facts["rate"] == pytest.approx(0.4)
-        assert facts["digest"] == PAPER.digest
-        assert facts["names"] == ["x1", "x2"]
-        assert facts["marginals"] == [pytest.approx([0.5, 0.5])] * 2
-
-    def test_joint_chain(self, run, tmp_path):
-        save_model(JointChain([[0.7, 0.3], [0.3, 0.7]], states=2, sequences=1), tmp_path / "joint.json")
-        facts = json.loads(run("chain", "show", tmp_path / "joint.json", "--format", "json").stdout)
-        assert facts["schema"] == "csdp/joint-chain/1"
+    def test_several_stationary_laws(self, run, write):
+        joint = JointChain([[1, 0], [0, 1]], states=2, sequences=1)
+        assert "several stationary laws" in run("chain", "show", write(joint.to_dict())).stdout
 
 
 class TestSimulate:
@@ -86,28 +69,21 @@ class TestSimulate:
         assert table[:, 0].tolist() == list(range(50))
         assert table[:, 1:].tolist() == PAPER.simulate(50, seed=3).tolist()
 
-    def test_parquet(self, run, paper, tmp_path):
-        out = tmp_path / "out.parquet"
-        run("chain", "simulate", paper, "--steps", "50", "--seed", "3", "-o", out)
-        table = pyarrow.parquet.read_table(out)
-        assert table.column_names == ["time", "x1", "x2"]
-        assert np.column_stack([table.column(n) for n in ("x1", "x2")]).tolist() == PAPER.simulate(50, seed=3).tolist()
-
     def test_a_sequence_must_not_be_called_time(self, run, fails, write):
         chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]], names=["Time"])
         assert "rename it" in fails("chain", "simulate", write(chain.to_dict()), "--steps", "5")
 
     def test_values_and_names_with_commas_on_standard_output(self, run, write):
         chain = CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]], values=[-1, 0.5], names=['a, "b"'])
-        text = run("chain", "simulate", write(chain.to_dict()), "--steps", "20", "--as", "values").stdout
+        text = run("chain", "simulate", write(chain.to_dict()), "--steps", "20").stdout
         rows = list(csv.reader(io.StringIO(text)))
         assert rows[0] == ["time", 'a, "b"']
-        assert {row[1] for row in rows[1:]} == {"-1.0", "0.5"}
+        assert {row[1] for row in rows[1:]} == {"-1", "0.5"}
 
     @pytest.mark.parametrize(
         ("args", "message"),
         [
-            (["--steps", "5", "-o", "out.txt"], "must end in .csv or .parquet"),
+            (["--steps", "5", "-o", "out.txt"], "must end in .csv"),
             (["--steps", "0"], "at least 1"),
         ],
     )
@@ -119,48 +95,17 @@ class TestSimulate:
         assert "several stationary laws" in fails("chain", "simulate", write(chain.to_dict()), "--steps", "5")
 
 
-class TestFiles:
-    """Every command reads chains through one door."""
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("{", "not JSON"), ("3", "a JSON int given"), ({"schema": "csdp/coupled-chain/9"}, "this version reads")],
+)
+def test_bad_files_are_one_line_that_names_the_file(fails, write, content, message):
+    path = write(content)
+    line = fails("chain", "show", path)
+    assert message in line
+    assert path.name in line
 
-    def test_written_by_hand_without_a_schema(self):
-        assert read_model('{"kernel": [[0.7, 0.3], [0.3, 0.7]], "states": 2, "sequences": 1}') == JointChain(
-            [[0.7, 0.3], [0.3, 0.7]], states=2, sequences=1
-        )
 
-    @pytest.mark.parametrize(
-        ("content", "message"),
-        [
-            ("", "not JSON"),
-            ("{", "not JSON"),
-            ("[" * 100_000, "not JSON"),
-            ([1, 2], "a JSON list given"),
-            ("3", "a JSON int given"),
-            ({"schema": "csdp/coupled-chain/9"}, "schema 'csdp/coupled-chain/9' given; this version reads"),
-            ({"schema": ["x"]}, "schema ['x'] given"),
-            ({"schema": "csdp/coupled-chain/1"}, "lacks or garbles"),
-            ({"schema": "csdp/joint-chain/1"}, "lacks or garbles"),
-            ({"schema": "csdp/coupled-chain/1", "edges": [[0, 0]], "transitions": []}, "garble"),
-            ({"kernel": [[1]], "states": "x", "sequences": 1}, "garble"),
-            ({"coupling": [[1]], "transitions": [[10**400, 0], [0, 1]]}, "garble"),
-            ({"coupling": [[0.9]], "transitions": [[1, 0], [0, 1]]}, "row 0 sums to 0.9"),
-        ],
-    )
-    def test_bad_files_are_one_line_that_names_the_file(self, fails, write, content, message):
-        path = write(content)
-        line = fails("chain", "show", path)
-        assert message in line
-        assert path.name in line
-
-    def test_missing_file(self, fails, tmp_path):
-        assert "nofile.json: no such file" in fails("chain", "show", tmp_path / "nofile.json")
-
-    def test_folder(self, fails, tmp_path):
-        assert "a folder given" in fails("chain", "show", tmp_path)
-
-    def test_not_text(self, fails, tmp_path):
-        (tmp_path / "x").write_bytes(b"\xff\xfe\x00")
-        assert "not a text file" in fails("chain", "show", tmp_path / "x")
-
-    def test_a_path_that_cannot_be(self):
-        with pytest.raises(InputError, match="not a path"):
-            load_model("a\0b")
+def test_files_that_cannot_be_read(fails, tmp_path):
+    assert "nofile.json: no such file" in fails("chain", "show", tmp_path / "nofile.json")
+    assert "a folder given" in fails("chain", "show", tmp_path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
 import os
 import re
 import shutil
@@ -18,7 +16,6 @@ import typer.main
 
 from csdp.cli import app
 from csdp.cli.terminal import PANELS
-from csdp.ledger import Ledger
 
 
 def commands(command, path=()):
@@ -31,15 +28,6 @@ def commands(command, path=()):
 ALL = dict(commands(typer.main.get_command(app)))
 LEAVES = {
     path: command for path, command in ALL.items() if not hasattr(command, "commands") or command.invoke_without_command
-}
-#: Commands without --format, and why.
-NO_FORMAT = {
-    ("chain", "new"): "its result is the model, which is JSON",
-    ("chain", "simulate"): "its result is a table of readings",
-    ("ledger", "export"): "its result is JSON lines",
-    ("stream",): "outputs go where the specification says",
-    ("serve",): "a running service answers in JSON",
-    ("init",): "its result is a specification, which is TOML",
 }
 #: Options whose help texts differ between commands, and why.
 MEANT = {
@@ -108,14 +96,7 @@ class TestHelp:
 class TestConventions:
     @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
     def test_no_command_has_many_options(self, path):
-        own = [parameter for parameter in options(LEAVES[path]) if parameter.name not in {"output", "form", "help"}]
-        assert len(own) <= 15
-
-    @pytest.mark.parametrize("path", LEAVES, ids=" ".join)
-    def test_results_come_as_json_too(self, path):
-        names = {name for parameter in options(LEAVES[path]) for name in parameter.opts}
-        hint = f"{' '.join(path)}: give it --format, or say in NO_FORMAT why it prints no result"
-        assert "--format" in names or path in NO_FORMAT, hint
+        assert len([parameter for parameter in options(LEAVES[path]) if parameter.name != "help"]) <= 15
 
     def test_one_spelling(self):
         for path, command in LEAVES.items():
@@ -153,19 +134,6 @@ class TestConventions:
         assert {name for name, found in texts.items() if len(found) > 1} == set(MEANT)
 
 
-class TestJson:
-    def test_release(self, run, paper, plan_file, tmp_path, monkeypatch):
-        monkeypatch.chdir(tmp_path)
-        run("chain", "simulate", paper, "--steps", "20", "--seed", "1", "-o", "readings.csv")
-        arguments = ["--plan", plan_file(paper), "--dataset", "d", "--ledger", "ledger.db"]
-        output = run("release", "readings.csv", *arguments, "-o", "out.csv", "--format", "json").stdout
-        content = json.loads(output)
-        assert (content["published"], content["charged_now"], content["ticks"]) == (18, 18, 20)
-        assert content["certificate"] == json.loads((tmp_path / content["certificate_file"]).read_text())
-        again = json.loads(run("release", "readings.csv", *arguments, "-o", "out.csv", "--format", "json").stdout)
-        assert (again["published"], again["charged_now"]) == (18, 0)
-
-
 class TestTerminals:
     """No colours where nobody asked for them."""
 
@@ -183,24 +151,6 @@ class TestTerminals:
 
 
 class TestErrors:
-    @pytest.mark.parametrize(
-        ("code", "hint"),
-        [
-            (errno.ENOENT, "check the name"),
-            (errno.EACCES, "check the permissions"),
-            (errno.ENOSPC, "free some space"),
-            (errno.EADDRINUSE, "choose another port"),
-        ],
-    )
-    def test_errors_of_the_system_say_what_to_do(self, fails, paper, monkeypatch, code, hint):
-        def broken(path):
-            raise OSError(code, os.strerror(code), "chain.json")
-
-        monkeypatch.setattr("csdp.cli.options.load_model", broken)
-        message = fails("chain", "show", paper)
-        assert message.startswith(f"csdp: chain.json: {os.strerror(code)}; ")
-        assert hint in message
-
     def test_a_wrong_value_says_what_is_allowed(self, fails, paper):
         message = fails("leakage", paper, "--age", "1", "--epsilon-c", "1", "--adversary", "bad")
         assert "'bad' is not one of 'informed', 'uninformed'; try 'csdp leakage --help'" in message
@@ -216,12 +166,6 @@ class TestErrors:
         assert message == f"csdp: {keys}: its folder does not exist; make it first, or give another file"
         assert "a folder given" in fails(
             "serve", "key", "new", "--role", "reader", "--dataset", "d", "--keys", tmp_path
-        )
-        with Ledger.open(tmp_path / "ledger.db"):
-            pass
-        out = tmp_path / "none" / "out.jsonl"
-        assert fails("ledger", "export", tmp_path / "ledger.db", "-o", out).startswith(
-            f"csdp: {out}: cannot be written"
         )
 
     def test_what_is_read_is_not_overwritten(self, fails, paper, plan_file, tmp_path):

@@ -36,26 +36,6 @@ def test_a_chain_its_discretiser_and_how_good_it_is(run, readings, tmp_path):
     assert result.stderr == ""
 
 
-def test_the_same_as_json(run, readings, tmp_path):
-    chain = tmp_path / "c.json"
-    arguments = ["--states", "2", "--ensemble", "0", "-o", chain, "--format", "json"]
-    output = run("fit", readings, "--public", *arguments).stdout
-    content = json.loads(output)
-    assert content["chain"] == load_model(chain).digest
-    assert content["discretiser_file"] == str(tmp_path / "c.discretiser.json")
-    assert content["quality"]["explains"]
-    assert content["fitted"]["observations"] == 2 * 1999
-    assert content["fit_cost"] is None
-
-
-def test_a_discretiser_of_its_own(run, readings, tmp_path):
-    run("fit", readings, "--public", "--edges", "25", "--bounds", "0,50", "--ensemble", "0", "-o", tmp_path / "a.json")
-    again = ("--discretiser", tmp_path / "a.discretiser.json")
-    run("fit", readings, "--public", *again, "--ensemble", "0", "-o", tmp_path / "b.json")
-    assert load_model(tmp_path / "b.json") == load_model(tmp_path / "a.json")
-    assert not (tmp_path / "b.discretiser.json").exists()
-
-
 def test_private_readings_are_warned_about(run, readings, tmp_path):
     result = run("fit", readings, "--states", "2", "--ensemble", "0", "-o", tmp_path / "c.json")
     assert all(line.startswith("csdp: warning: ") for line in result.stderr.splitlines())
@@ -68,10 +48,7 @@ def test_paid_for(run, fails, readings, tmp_path):
     result = run("fit", readings, "--epsilon", "1", "--strategy", "uniform", "--bounds", "0,50", "--states", "2", *out)
     assert result.stderr == ""
     assert "Paid: epsilon 1" in result.stdout
-    paid = ["--epsilon", "1", "--edges", "25", "--bounds", "0,50", "--format", "json"]
-    secret = json.loads(run("fit", readings, *paid, *out).stdout)
-    assert secret["quality"] is None
-    assert "How well it fits is not reported" in secret["quality_note"]
+    assert "How well it fits is not reported" in result.stdout
     assert "independent" not in result.stdout
     assert json.loads((tmp_path / "c.json").read_text())["fit_cost"]["epsilon"] == 1
     assert "declare them with --edges" in fails("fit", readings, "--epsilon", "1", *out)
@@ -79,15 +56,10 @@ def test_paid_for(run, fails, readings, tmp_path):
 
 
 def test_a_discretiser_of_private_readings_is_not_published(run, fails, readings, tmp_path):
-    """A paid or public chain would publish the edges and values that it learned from private readings."""
+    """A plan would publish the edges and values that it learned from private readings."""
     learned, chain = tmp_path / "leaky.discretiser.json", tmp_path / "c.json"
     run("fit", readings, "--states", "2", "--ensemble", "0", "-o", tmp_path / "leaky.json")
     assert Discretiser.load(learned).source == "private"
-    for paid in (("--epsilon", "0.1"), ("--public",)):
-        message = fails("fit", readings, "--discretiser", learned, *paid, "--ensemble", "0", "-o", chain)
-        assert "come from private readings" in message
-        assert "Declare edges" in message
-    assert not chain.exists()
     run("fit", readings, "--epsilon", "1", "--edges", "25", "--bounds", "0,50", "--ensemble", "0", "-o", chain)
     plan = ("plan", chain, "--discretiser", learned, "--age", "1", "--epsilon-c", "1", "-o", tmp_path / "plan.json")
     assert "discretiser: its edges and values come from private readings" in fails(*plan)
@@ -113,7 +85,7 @@ def test_only_the_past(run, fails, readings, tmp_path):
     out = ["--public", "--states", "2", "--ensemble", "0", "-o", str(tmp_path / "c.json")]
     run("fit", readings, "--until", "500", *out)
     assert load_model(tmp_path / "c.json").fitted.observations == 2 * 499
-    assert "fewer than two ticks" in fails("fit", readings, "--until", "1", *out)
+    assert "1 tick given" in fails("fit", readings, "--until", "1", *out)
 
 
 def test_words_are_states_and_stay_words(run, fails, tmp_path):
@@ -141,5 +113,4 @@ def test_bad_input_is_one_line(fails, readings, tmp_path):
     out = ["--public", "-o", str(tmp_path / "c.json")]
     assert "no such file" in fails("fit", tmp_path / "none.csv", *out)
     assert "edges" in fails("fit", readings, "--edges", "a,b", *out)
-    assert "no such file" in fails("fit", readings, "--discretiser", tmp_path / "no.json", *out)
     assert not (tmp_path / "c.json").exists()

@@ -44,11 +44,9 @@ class TestJson:
         answer = asked(run, paper, "--query", "max", "--age", "1,3", "--epsilon-c", "0.5", "--bound", "exact")
         assert answer["epsilon"] == leakage(PAPER, Max(), ages=[1, 3], epsilon_c=0.5, bound="exact").epsilon
 
-    def test_a_plan_file_and_standard_input(self, run, fails, paper, plan_file):
-        plan = plan_file(paper)
-        expected = asked(run, "-", "--age", "2", "--epsilon-c", "1", stdin=paper.read_text())
-        assert asked(run, "--plan", plan) == expected
-        assert "leave out --age" in fails("leakage", "--plan", plan, "--age", "2")
+    def test_standard_input(self, run, paper):
+        given = ("--age", "2", "--epsilon-c", "1")
+        assert asked(run, "-", *given, stdin=paper.read_text()) == asked(run, paper, *given)
 
     def test_infinity_is_a_string_with_a_reason(self, run, paper):
         answer = asked(run, paper, "--age", "0", "--epsilon-c", "1", "--bound", "freshness")
@@ -78,19 +76,12 @@ class TestWords:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--epsilon-c", "1"], "give --age, one for all sequences or one for each"),
-        (["--age", "1"], "give --epsilon-c"),
-        (["--age", "-1", "--epsilon-c", "1"], "0 or more"),
+        (["--epsilon-c", "1"], "missing option '--age'"),
+        (["--age", "1"], "missing option '--epsilon-c'"),
         (["--age", "1,2.5", "--epsilon-c", "1"], "whole numbers separated by commas"),
-        (["--age", "1,2,3", "--epsilon-c", "1"], "3 given for 2 sequences"),
-        (["--age", "99999999", "--epsilon-c", "1"], "at most 1,000,000"),
         (["--age", "1", "--epsilon-c", "0"], "a finite number above 0 is allowed"),
-        (["--age", "1", "--epsilon-c", "nan"], "epsilon"),
         (["--age", "1", "--epsilon-c", "1", "--query", "median"], "use mean, sum"),
-        (["--age", "1", "--epsilon-c", "1", "--query", "count:7"], "unknown state 7"),
         (["--age", "1", "--epsilon-c", "1", "--bound", "magic"], "bound: 'magic' given; one of 'auto', 'exact'"),
-        (["--age", "1", "--epsilon-c", "1", "--adversary", "all"], "--adversary"),
-        (["--age", "1", "--epsilon-c", "1", "--colour"], "--colour"),
     ],
 )
 def test_bad_input_is_one_line(fails, paper, args, message):

@@ -17,7 +17,6 @@ from csdp.planning.plan_file import PlanFile
 from csdp.tables import open_table
 
 STEP, AGE = 60, 5
-ENGINES = ("memory", "duckdb")
 
 
 @pytest.fixture
@@ -46,9 +45,8 @@ def release(run, paper, readings, *more, dataset="d", **settings):
     return content["certificate"], ticks
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_ticks_of_the_future_are_left_out_and_told(run, paper, readings, engine):
-    found, ticks = release(run, paper, readings, "--engine", engine)
+def test_ticks_of_the_future_are_left_out_and_told(run, paper, readings):
+    found, ticks = release(run, paper, readings)
     assert all((tick + 1) * STEP <= time.time() for tick in ticks)
     assert len(ticks) >= 15
     assert found["counts"]["without_output"]["its time is not over by the wall clock"] >= AGE
@@ -56,12 +54,11 @@ def test_ticks_of_the_future_are_left_out_and_told(run, paper, readings, engine)
     assert not any("timestamps say" in words for words in found["not_promised"])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_times_that_are_simulated_are_declared_and_said(run, paper, readings, engine):
-    found, ticks = release(run, paper, readings, "--engine", engine, "--simulated-times")
+def test_times_that_are_simulated_are_declared_and_said(run, paper, readings):
+    found, ticks = release(run, paper, readings, "--simulated-times")
     assert max(ticks) * STEP > time.time() + STEP
     assert any("The age is what the timestamps say" in words for words in found["not_promised"])
-    again, _ = release(run, paper, readings, "--engine", engine)  # what was published so is said for ever
+    again, _ = release(run, paper, readings)  # what was published so is said for ever
     assert again["not_promised"] == found["not_promised"]
 
 
@@ -73,7 +70,7 @@ def test_numbers_are_what_they_say(run, paper, tmp_path):
     assert any("The age is what the timestamps say" in words for words in found["not_promised"])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["memory", "duckdb"])
 def test_in_python_somebody_has_to_say_what_times_are(paper, readings, tmp_path, engine):
     plan = PlanFile.load(paper).plan
     model = plan.model

@@ -202,7 +202,6 @@ def test_too_little_to_say(fails, tmp_path):
         suggest(np.zeros((60, 1)), public=True, about="later")
     with pytest.raises(InputError, match="seconds: 0 given"):
         suggest(np.zeros((60, 1)), public=True, seconds=0)
-    assert "give --low and --high" in fails("suggest", path, "--public", "--low", "3")
     assert "is a file; give the name of a folder" in fails("suggest", path, "--public", "-o", path)
 
 

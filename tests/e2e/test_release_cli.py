@@ -38,12 +38,11 @@ def one_line(done):
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A chain, and the same readings wide and long, as CSV and as Parquet."""
+    """A chain, and the same readings wide as CSV, and long as CSV and as Parquet."""
     folder = tmp_path_factory.mktemp("place")
     csdp(*CHAIN, "-o", folder / "chain.json")
     make_plan(folder / "chain.json", folder / "plan.json")
-    for kind in ("csv", "parquet"):
-        csdp("chain", "simulate", folder / "chain.json", "--steps", "40", "--seed", "1", "-o", folder / f"wide.{kind}")
+    csdp("chain", "simulate", folder / "chain.json", "--steps", "40", "--seed", "1", "-o", folder / "wide.csv")
     rows = list(csv.DictReader((folder / "wide.csv").read_text().splitlines()))
     assert list(rows[0]) == ["time", "hall", "kitchen"]
     long = [(int(row["time"]), name, float(row[name])) for row in rows for name in ("kitchen", "hall")]
@@ -70,8 +69,6 @@ def read(path):
     if path.suffix == ".csv":
         rows = csv.DictReader(path.read_text().splitlines())
         return [{k: float(v) for k, v in row.items() if k not in {"about", "model"}} for row in rows]
-    if path.suffix == ".parquet":
-        return pyarrow.parquet.read_table(path).drop_columns(["about"]).to_pylist()
     flat = ("values", "estimate", "standard_error", "low", "high")
     rows = json.loads(path.read_text())["releases"]
     rows = [{name: cell for name, cell in row.items() if name not in {"level", "about"}} for row in rows]
@@ -136,7 +133,7 @@ def recomputed(lines):
     return previous
 
 
-@pytest.mark.parametrize("kind", [".csv", ".parquet", ".json"])
+@pytest.mark.parametrize("kind", [".csv", ".json"])
 def test_twice_gives_the_same_bytes_and_no_new_charge(place, tmp_path, kind):
     first, second = tmp_path / f"first{kind}", tmp_path / f"second{kind}"
     release(place, tmp_path, place / "wide.csv", first)
@@ -221,11 +218,9 @@ class TestReadings:
             row[0] = (start + timedelta(hours=number)).isoformat()
         data = tmp_path / "stamped.csv"
         data.write_text("\n".join(",".join(row) for row in rows) + "\n")
-        for kind in ("csv", "parquet"):
-            release(place, tmp_path, data, tmp_path / f"out.{kind}")
+        release(place, tmp_path, data, tmp_path / "out.csv")
         first = next(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
         assert first["time"] == "2025-03-01T02:00:00"
-        assert read(tmp_path / "out.parquet")[0]["time"] == datetime(2025, 3, 1, 2)
 
     def test_values_outside_the_model(self, place, tmp_path):
         data = tmp_path / "high.csv"
@@ -240,9 +235,7 @@ class TestReadings:
         [
             ("", "empty"),
             ("time,hall\n1,0\n", "no column 'kitchen'"),
-            ("time,hall,kitchen\n1,0,x\n", "is not a number"),
             ("time,hall,kitchen\n1,0,0\n1,0,0\n", "appears twice"),
-            ("time,sequence,value\n1,attic,0\n", "unknown sequence 'attic'"),
         ],
     )
     def test_bad_files_are_one_line(self, place, tmp_path, content, message):
@@ -263,7 +256,7 @@ class TestPlaces:
 
     def test_the_kind_of_output_must_be_known(self, place, tmp_path):
         done = release(place, tmp_path, place / "wide.csv", tmp_path / "out.xlsx", code=2)
-        assert ".csv, .parquet or .json" in one_line(done)
+        assert ".csv or .json" in one_line(done)
 
     def test_the_readings_are_not_overwritten(self, place, tmp_path):
         before = (place / "wide.csv").read_bytes()
@@ -320,8 +313,7 @@ def test_a_ledger_in_postgresql(place, tmp_path):
         assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
         assert "home: no problem found" in csdp("ledger", "verify", url, "--dataset", "home").stdout
         assert "38 published" in csdp("ledger", "show", url).stdout
-        csdp("ledger", "export", url, "-o", tmp_path / "out.jsonl")
-        recomputed([json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()])
+        recomputed([json.loads(line) for line in csdp("ledger", "export", url).stdout.splitlines()])
 
 
 def test_no_reading_is_written_anywhere_but_the_input(place, tmp_path):

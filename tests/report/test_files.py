@@ -16,7 +16,7 @@ class TestSeriesFiles:
         release = Release(7, (0.25, 1.5), (0.5, 1.0), (0.1, 0.2), (1, 3), 0, math.inf, model="declared")
         return Series(("a", "b"), {7: 700, 8: 800}, (replace(release, **changes),), (Skipped(8, "too late"),))
 
-    @pytest.mark.parametrize("kind", ["csv", "parquet", "json"])
+    @pytest.mark.parametrize("kind", ["csv", "json"])
     def test_same_bytes_every_time_also_without_estimates(self, tmp_path, kind):
         for changes in ({}, {"estimate": (), "standard_error": ()}):
             for name in ("one", "two"):

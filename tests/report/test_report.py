@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from csdp import Accountant, CoupledChain, InfluenceFamily, Ledger, Mean, Panel, Plan, Publisher, leakage
@@ -17,6 +18,8 @@ from csdp.report.certificate import certify
 from csdp.report.page import report_ledger
 from csdp.report.series import (
     LeakageRecord,
+    ReleaseRecord,
+    TruthRecord,
     leakage_records,
     release_records,
     truth_records,
@@ -182,6 +185,9 @@ class TestReleases:
         plan, panel, batch, _, records = released(tmp_path)
         truth = truth_records(plan, panel)
         assert [r.value for r in truth] == panel.states.mean(axis=1).tolist()
+        gaps = panel.states.copy()
+        gaps[5, 1] = -1
+        assert [r.tick for r in truth_records(plan, Panel.from_states(gaps))] == [*range(5), *range(6, 30)]
         drawn = release_records(batch)
         private = figures.inline_svg(figures.release_figure(drawn, what="mean", truth=truth), name="a", description="")
         shared = figures.inline_svg(figures.release_figure(drawn, what="mean"), name="a", description="")
@@ -245,3 +251,20 @@ def test_a_report_of_a_ledger_has_plain_words_first(tmp_path):
     text = (tmp_path / "out" / "share.html").read_text(encoding="utf-8")
     assert "influence" in text
     check_plain_words(text)
+
+
+def test_noise_does_not_stretch_the_scale():
+    rng = np.random.default_rng(1)
+    values = 20 + rng.normal(0, 1, 100)
+    values[[10, 60]] = 500.0, -300.0
+    released = [ReleaseRecord(t, float(v), 20.0, 19.0, 21.0) for t, v in enumerate(values)]
+    truth = [TruthRecord(t, 20.0 + (t % 2)) for t in range(100)]
+    axes = figures.release_figure(released, what="mean", truth=truth, usual=[(0, 20.2), (99, 20.2)]).axes[0]
+    low, high = axes.get_ylim()
+    assert 15 < low < 20
+    assert 21 < high < 25
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert "no data: mean" in labels
+    beyond = int(((values < low) | (values > high)).sum())
+    assert f"published ({beyond} beyond the scale, at its edges)" in labels
+    assert beyond >= 2

@@ -21,7 +21,6 @@ from csdp.cli.terminal import (
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
-    from csdp.audit.replay import Replay
     from csdp.plan import Plan
 
 
@@ -43,8 +42,7 @@ def audit(
     samples: Annotated[
         int, typer.Option(help="Number of samples drawn for each of the two present states.")
     ] = 1_000_000,
-    confidence: Annotated[float, typer.Option(help="Confidence level of the lower bound, in (0, 1).")] = 0.999,
-    seed: options.OptionalSeed = None,
+    seed: Annotated[int | None, options.SEED] = None,
     ledger: Annotated[
         str | None,
         typer.Option(
@@ -52,9 +50,9 @@ def audit(
             help="Replay this ledger instead, a SQLite file or a postgresql:// URL; it is only read.",
         ),
     ] = None,
-    dataset: options.OneDataset = None,
-    head: options.Head = None,
-    form: options.FormatOption = "table",
+    dataset: Annotated[str | None, options.ONE_DATASET] = None,
+    head: Annotated[str | None, options.HEAD] = None,
+    form: Annotated[Format, options.FORMAT] = "table",
 ) -> None:
     """Attack the releases of a plan as a black box and prove a lower bound of their leakage; or replay a ledger.
 
@@ -72,8 +70,7 @@ def audit(
 
     declared = None if plan is None else PlanFile.load(plan).plan
     if ledger is not None:
-        attack = {"--claim": claim, "--seed": seed}
-        options.refuse_together(attack, "--ledger")
+        options.refuse_together({"--claim": claim, "--seed": seed}, "--ledger")
         _replay(ledger, dataset=dataset, head=head, plan=declared, form=form)
         return
     if dataset is not None or head is not None:
@@ -86,7 +83,6 @@ def audit(
             claim=claim,
             releases=releases,
             samples=samples,
-            confidence=confidence,
             seed=seed,
             progress=progress,
         )
@@ -119,12 +115,6 @@ def _replay(where: str, *, dataset: str | None, head: str | None, plan: Plan | N
     with Ledger.open(where, create=False, read_only=True) as book, progress_bar() as progress:
         plans = [] if plan is None else [plan]
         result = replay(book, dataset=dataset, plans=plans, head=head, progress=progress)
-    _print_replay(result, form)
-    if not result.ok:
-        raise typer.Exit(VIOLATED)
-
-
-def _print_replay(result: Replay, form: Format) -> None:
     if form == "json":
         print_json(result.to_dict())
     else:
@@ -135,3 +125,5 @@ def _print_replay(result: Replay, form: Format) -> None:
             typer.echo(f"note: {printable(note)}")
     for finding in result.findings:
         print_notice(str(finding))
+    if not result.ok:
+        raise typer.Exit(VIOLATED)

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 import csdp
-from csdp.cli import options
 from csdp.cli.release import print_guarantees
-from csdp.cli.terminal import Format, print_json, print_lines, print_written, progress_bar, written_files
+from csdp.cli.terminal import print_lines, print_written, progress_bar
 from csdp.errors import InputError
 
 
@@ -20,7 +19,6 @@ def demo(
         typer.Option(
             "--output",
             "-o",
-            "--out",
             metavar="DIR",
             help="Folder to write figures and pages to; created if it does not exist. Default demo-out; with --live a "
             "temporary folder that is removed at the end.",
@@ -35,13 +33,9 @@ def demo(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="With --live: open the page, or only print its address.")
     ] = True,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 chooses a free one.", show_default=True)
-    ] = 0,
     speed: Annotated[
         float, typer.Option(min=0.01, max=20.0, help="With --live: steps a second; a day of flights has five.")
     ] = 2.0,
-    form: options.FormatOption = "table",
 ) -> None:
     """Fit a chain to the public past of flights, plan for a budget, publish the rest, and write a report.
 
@@ -53,27 +47,21 @@ def demo(
     only what was published. With --live the numbers are published while you watch, and the budget can be changed.
     """
     if live:
-        _demonstrate_live(output, form, port=port, speed=speed, browser=browser)
+        _run_live(output, speed=speed, browser=browser)
         return
     from csdp.demo.page import lead, run_flights_demo
 
     with progress_bar() as progress:
         result = run_flights_demo(output or "demo-out", version=csdp.__version__, progress=progress)
     study = result.study
-    if form == "json":
-        certificate = study.now.certificate.to_dict()
-        print_json({**study.summary, "files": written_files(result.files), "certificate": certificate})
-        return
     print_lines([study.now.plan.verdict.words, study.data.title, *lead(study)])
     print_guarantees(study.now.certificate)
     print_lines([f"To quote: {study.now.certificate.sentence}"])
     print_written(result.files)
 
 
-def _demonstrate_live(output: str | None, form: Format, *, port: int, speed: float, browser: bool) -> None:
+def _run_live(output: str | None, *, speed: float, browser: bool) -> None:
     """The demonstration on flights as a service that publishes while one looks on."""
-    if form != "table":
-        raise InputError("format: json given with --live; the running service answers in JSON")
     try:
         from csdp.demo.live import run_live_demo
     except ModuleNotFoundError as error:
@@ -84,11 +72,5 @@ def _demonstrate_live(output: str | None, form: Format, *, port: int, speed: flo
         with progress_bar() as progress:
             return fit_flights(progress or no_progress)
 
-    run_live_demo(
-        fit,
-        folder=None if output is None else Path(output),
-        port=port,
-        speed=speed,
-        browser=browser,
-        say=lambda line: print_lines([line]),
-    )
+    folder = None if output is None else Path(output)
+    run_live_demo(fit, folder=folder, speed=speed, browser=browser, say=lambda line: print_lines([line]))

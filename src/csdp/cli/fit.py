@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from csdp.chain.files import save_model
 from csdp.cli import options
-from csdp.cli.terminal import console, print_json, print_lines, print_warnings, progress_bar
+from csdp.cli.terminal import console, print_lines, progress_bar
 from csdp.errors import CsdpWarning, InputError
 from csdp.fitting.fit import EnvironmentName
 from csdp.fitting.fit import fit as fit_chain
-from csdp.panel import Discretiser, InputSpec, Panel, Readings, read_readings
+from csdp.panel import Discretiser, Panel, read_readings
 
 if TYPE_CHECKING:
     from csdp.fitting.checks import FitQuality
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def fit(
-    data: options.DataFile,
+    data: Annotated[str, options.DATA],
     output: Annotated[str, typer.Option("--output", "-o", metavar="CHAIN.json", help="File to write the chain to.")],
     states: Annotated[int, typer.Option(help="Number of states of each sequence.")] = 4,
     strategy: Annotated[
@@ -43,7 +43,6 @@ def fit(
             metavar="LOW,HIGH", help="Smallest and largest possible reading, known without looking at the data."
         ),
     ] = None,
-    discretiser: options.DiscretiserFile = None,
     neighbours: Annotated[
         int | None,
         typer.Option(
@@ -72,13 +71,12 @@ def fit(
             show_default="chosen on held-out readings; times of day",
         ),
     ] = None,
-    public: options.Public = False,
+    public: Annotated[bool, options.PUBLIC] = False,
     epsilon: Annotated[
         float | None,
         typer.Option(help="Fit private readings with this epsilon of differential privacy per reading, above 0."),
     ] = None,
-    until: options.Until = None,
-    form: options.FormatOption = "table",
+    until: Annotated[str | None, options.UNTIL] = None,
 ) -> None:
     """Fit a chain to readings, and report how well it explains them.
 
@@ -93,94 +91,61 @@ def fit(
     target = Path(output)
     if public and epsilon is not None:
         raise InputError("epsilon: given for readings that are declared public; leave out --epsilon or --public")
-    with print_warnings():
-        spec = options.locate(data)
-        words = spec.categories if edges is None and strategy in {None, "categories"} else None
-        found = words is not None and spec.categories_from is not None
-        uniform = strategy == "uniform" and bounds is not None
-        declared = edges is not None or (words is not None and not found) or uniform
-        if epsilon is not None and discretiser is None and not declared:
-            raise InputError(
-                "epsilon: states derived from private readings would leak without being charged; declare them with "
-                "--edges, --strategy uniform --bounds LOW,HIGH, --discretiser, or `csdp open --categories`"
-            )
-        readings = _read_past(spec, until)
-        if discretiser is not None:
-            mapping = Discretiser.load(discretiser)
-        else:
-            mapping = Discretiser.fit(
-                readings,
-                states=states,
-                strategy="edges" if edges is not None else strategy,
-                edges=None if edges is None else options.parse_numbers("edges", edges),
-                bounds=None if bounds is None else options.parse_numbers("bounds", bounds),
-                categories=words,
-                public=public,
-            )
-            if found:
-                mapping = replace(mapping, source="public" if public else "private")
-        panel = mapping.apply(readings)
-        with progress_bar() as progress:
-            chain = fit_chain(
-                panel,
-                neighbours=neighbours,
-                ensemble=ensemble,
-                public=public,
-                epsilon=epsilon,
-                direction=direction,
-                environment=environment,
-                environments=environments,
-                progress=progress,
-            )
-        new = (target.with_suffix(".discretiser.json"), mapping) if discretiser is None else ()
-        result = FitResult(target, chain, _evaluate(chain, panel), *new)
-        result.save()
-    if form == "json":
-        print_json(result.to_dict())
-    else:
-        _print_fit(result, public=public)
+    spec = options.locate(data)
+    words = spec.categories if edges is None and strategy in {None, "categories"} else None
+    found = words is not None and spec.categories_from is not None
+    uniform = strategy == "uniform" and bounds is not None
+    declared = edges is not None or (words is not None and not found) or uniform
+    if epsilon is not None and not declared:
+        raise InputError(
+            "epsilon: states derived from private readings would leak without being charged; declare them with "
+            "--edges, --strategy uniform --bounds LOW,HIGH, or `csdp open --categories`"
+        )
+    readings = read_readings(spec)
+    if until is not None:
+        readings, _ = readings.split(until, timezone=spec.timezone)
+    mapping = Discretiser.fit(
+        readings,
+        states=states,
+        strategy="edges" if edges is not None else strategy,
+        edges=_parse_numbers("edges", edges),
+        bounds=_parse_numbers("bounds", bounds),
+        categories=words,
+        public=public,
+    )
+    if found:
+        mapping = replace(mapping, source="public" if public else "private")
+    panel = mapping.apply(readings)
+    with progress_bar() as progress:
+        chain = fit_chain(
+            panel,
+            neighbours=neighbours,
+            ensemble=ensemble,
+            public=public,
+            epsilon=epsilon,
+            direction=direction,
+            environment=environment,
+            environments=environments,
+            progress=progress,
+        )
+    quality = _evaluate(chain, panel)
+    save_model(chain, target)
+    mapping_file = target.with_suffix(".discretiser.json")
+    mapping.save(mapping_file)
+    _print_fit(chain, quality, public=public)
+    print_lines([f"wrote {target}: {chain!r}", f"wrote {mapping_file}: {mapping!r}"])
 
 
-@dataclass(frozen=True)
-class FitResult:
-    """A fitted chain, how well it fits (or why that is unknown), and the discretiser that was made for it."""
+def _parse_numbers(what: str, text: str | None) -> list[float] | None:
+    """Parse numbers separated by commas.
 
-    file: Path
-    chain: Chain
-    quality: FitQuality | str
-    discretiser_file: Path | None = None
-    discretiser: Discretiser | None = None
-
-    def save(self) -> None:
-        """Write the chain, and the discretiser if there is a new one."""
-        save_model(self.chain, self.file)
-        if self.discretiser is not None and self.discretiser_file is not None:
-            self.discretiser.save(self.discretiser_file)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The content as plain data, for JSON."""
-        assert self.chain.fitted is not None
-        return {
-            "chain_file": str(self.file),
-            "chain": self.chain.digest,
-            "model": self.chain.verdict.to_dict(),
-            "discretiser_file": None if self.discretiser_file is None else str(self.discretiser_file),
-            "fitted": self.chain.fitted.to_dict(),
-            "fit_cost": self.chain.fit_cost,
-            "quality": None if isinstance(self.quality, str) else self.quality.to_dict(),
-            "quality_note": self.quality if isinstance(self.quality, str) else "",
-        }
-
-
-def _read_past(data: InputSpec, until: str | None) -> Readings:
-    """Read the readings, only those before `until` if that is given."""
-    readings = read_readings(data)
-    if until is None:
-        return readings
-    past, _ = readings.split(until, timezone=data.timezone)
-    if len(past) < 2:
-        raise InputError(f"until: fewer than two ticks before {until}; nothing to fit")
-    return past
+    >>> _parse_numbers("edges", "0,1.5")
+    [0.0, 1.5]
+    """
+    try:
+        return None if text is None else [float(number) for number in text.split(",")]
+    except ValueError:
+        raise InputError(f"{what}: {text!r} given; numbers separated by commas expected") from None
 
 
 def _evaluate(chain: Chain, panel: Panel) -> FitQuality | str:
@@ -201,9 +166,9 @@ def _evaluate(chain: Chain, panel: Panel) -> FitQuality | str:
             return "Too few ticks to hold some out: how well the chain explains the readings is unknown."
 
 
-def _print_fit(result: FitResult, *, public: bool) -> None:
-    """Print warnings of the fit, its quality, and the files that were written."""
-    record = result.chain.fitted
+def _print_fit(chain: Chain, quality: FitQuality | str, *, public: bool) -> None:
+    """Print warnings of the fit, how good it is, and the verdict on the chain."""
+    record = chain.fitted
     assert record is not None
     print_lines(f"Beware: {note}" for note in record.warnings)
     if record.readings_check == "failed":
@@ -223,13 +188,10 @@ def _print_fit(result: FitResult, *, public: bool) -> None:
     if record.gains:
         print_lines(["Gain over independent chains, nats per held-out tick (standard error):"])
         print_lines(f"  {name}: {gain:.3f} ({error:.3f})" for name, gain, error in record.gains)
-    if isinstance(result.quality, str):
-        print_lines([result.quality])
+    if isinstance(quality, str):
+        print_lines([quality])
     else:
-        console().print(result.quality.verdict)
+        console().print(quality.verdict)
         if not public:
             print_lines(["This table reveals something about private readings: do not pass it on."])
-    print_lines([result.chain.verdict.words])
-    print_lines([f"wrote {result.file}: {result.chain!r}"])
-    if result.discretiser_file is not None:
-        print_lines([f"wrote {result.discretiser_file}: {result.discretiser!r}"])
+    print_lines([chain.verdict.words])

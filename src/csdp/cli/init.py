@@ -7,22 +7,21 @@ from typing import Annotated
 
 import typer
 
-from csdp.cli.options import DataFile, FileDataset, locate
+from csdp.cli import options
 from csdp.cli.stream import check_spec
 from csdp.cli.terminal import print_lines
 from csdp.errors import InputError, NotUsefulError
 
 
 def init(
-    data: DataFile,
+    data: Annotated[str, options.DATA],
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="STREAM.toml", help="File to write the specification to.")
     ] = Path("stream.toml"),
-    dataset: FileDataset = None,
+    dataset: Annotated[str | None, options.DATASET] = None,
     plan: Annotated[
         str, typer.Option(metavar="PLAN.json", help="Plan file, relative to the folder of the specification.")
     ] = "plan.json",
-    force: Annotated[bool, typer.Option("--force", help="Replace the specification if it exists.")] = False,
 ) -> None:
     """Write a first specification of a stream, with comments, from a sample of the readings that will arrive.
 
@@ -34,16 +33,17 @@ def init(
     """
     from csdp.stream.template import first_spec
 
-    if output.exists() and not force:
-        raise InputError(f"{output}: exists already; give another --output, or --force to replace it")
-    output.write_text(first_spec(locate(data), dataset=dataset, plan=plan, folder=output.parent), encoding="utf-8")
+    if output.exists():
+        raise InputError(f"{output}: exists already; give another --output, or remove it first")
+    text = first_spec(options.locate(data), dataset=dataset, plan=plan, folder=output.parent)
+    output.write_text(text, encoding="utf-8")
     there = (output.parent / plan).is_file()
     if there:
         try:
             check_spec(str(output))
         except NotUsefulError as stop:
-            message = f"{stop}. {output} was written; `csdp stream` and `csdp serve` refuse it until it is changed"
-            raise NotUsefulError(message, usefulness=stop.usefulness, helps=stop.helps) from None
+            stop.add_note(f"{output} was written; `csdp stream` and `csdp serve` refuse it until it is changed")
+            raise
     print_lines([f"wrote {output}; look through it, then: csdp stream --spec {output}"])
     if not there:
         print_lines([f"{plan}: not there yet. Make one with `csdp suggest` or `csdp plan`"])

@@ -8,21 +8,19 @@ from typing import Annotated, Any, Literal
 import typer
 
 from csdp.bounds.leakage import leakage as compute_leakage
-from csdp.bounds.result import Leakage, as_text
+from csdp.bounds.result import Leakage, as_text, in_words
 from csdp.cli import options
-from csdp.cli.terminal import print_json, print_lines, printable, progress_bar
-from csdp.errors import InputError
+from csdp.cli.terminal import Format, print_json, print_lines, printable, progress_bar
 from csdp.plan import Plan
 from csdp.query import parse_query
-from csdp.report.certificate import guarantee
+from csdp.report.certificate import INFORMED
 
 
 def leakage(
-    chain: options.OptionalChainFile = None,
-    query: options.Query = "mean",
-    age: options.Age = None,
-    epsilon_c: options.NoiseLevel = None,
-    plan: options.OptionalPlan = None,
+    chain: Annotated[str, options.CHAIN],
+    age: Annotated[str, options.AGE],
+    epsilon_c: Annotated[float, options.NOISE_LEVEL],
+    query: Annotated[str, options.QUERY] = "mean",
     adversary: Annotated[
         Literal["informed", "uninformed"],
         typer.Option(
@@ -37,7 +35,7 @@ def leakage(
             "influence or group.",
         ),
     ] = "auto",
-    form: options.FormatOption = "table",
+    form: Annotated[Format, options.FORMAT] = "table",
 ) -> None:
     """Compute how much one noisy, aged release leaks about the present state of any sequence.
 
@@ -45,48 +43,36 @@ def leakage(
     Example:
       csdp leakage chain.json --query mean --age 2 --epsilon-c 1
       csdp leakage chain.json --query max --age 1,3 --epsilon-c 0.5 --adversary uninformed
-      csdp leakage --plan plan.json --format json
 
     `csdp plan` shows what a release at every tick leaks in the long run.
     """
-    asked = _ask(chain, query, age, epsilon_c, plan)
+    asked = Plan(options.read_chain(chain), parse_query(query), options.parse_ages(age), epsilon_c)
     with progress_bar() as progress:
         answer = compute_leakage(
             asked.chain,
             asked.query,
             ages=asked.ages,
-            epsilon_c=asked.epsilon_c,
+            epsilon_c=epsilon_c,
             bound=bound,
             adversary=adversary,
             progress=progress,
         )
-    words = guarantee(verdict=answer.model, adversary=adversary, epsilon_c=asked.epsilon_c)
+    known = INFORMED if adversary == "informed" else "who knows the model but no present value"
+    protects = (
+        f"the present value of each sequence, against an adversary {known}, if the model holds ({answer.model.brief})."
+    )
+    exposes = f"old records, which are exposed with noise epsilon_c = {epsilon_c:g} ({in_words(epsilon_c)})."
     if form == "json":
         release = {
             "chain": asked.chain.digest,
             "query": asked.query.name,
             "ages": list(asked.ages),
-            "epsilon_c": asked.epsilon_c,
+            "epsilon_c": epsilon_c,
         }
-        print_json({**release, **answer.to_dict(), "protects": words.protects, "does_not_protect": words.exposes})
+        print_json({**release, **answer.to_dict(), "protects": protects, "does_not_protect": exposes})
         return
     print_lines(_describe(asked, answer))
-    print_lines([words])
-
-
-def _ask(chain: str | None, query: str, age: str | None, epsilon_c: float | None, plan: str | None) -> Plan:
-    """What is asked about: the release of a plan file, or of a chain with the options given."""
-    if plan is not None:
-        from csdp.planning.plan_file import PlanFile
-
-        options.refuse_together({"the model": chain, "--age": age, "--epsilon-c": epsilon_c}, "--plan")
-        return PlanFile.load(plan).plan
-    if chain is None:
-        raise InputError("chain: not given; give a model with --age and --epsilon-c, or --plan")
-    steps = options.parse_ages(age)
-    if epsilon_c is None:
-        raise InputError("epsilon-c: not given; give --epsilon-c, the noise level of a release")
-    return Plan(options.read_chain(chain), parse_query(query), steps, epsilon_c)
+    print_lines([f"Protects: {protects} Does not protect: {exposes}"])
 
 
 def _describe(asked: Plan, answer: Leakage) -> list[str]:

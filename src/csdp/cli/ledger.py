@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from csdp.bounds.result import with_chance
-from csdp.cli.options import FormatOption, Head, LedgerArgument, OneDataset
+from csdp.cli import options
 from csdp.cli.terminal import (
     BAD_INPUT,
-    RIGHT,
     CommandGroup,
+    Format,
     print_json,
     print_lines,
     print_notice,
@@ -33,7 +32,11 @@ ledger_app = typer.Typer(
 
 
 @ledger_app.command("show")
-def show(where: LedgerArgument, dataset: OneDataset = None, form: FormatOption = "table") -> None:
+def show(
+    where: Annotated[str, options.LEDGER],
+    dataset: Annotated[str | None, options.ONE_DATASET] = None,
+    form: Annotated[Format, options.FORMAT] = "table",
+) -> None:
     """Show the datasets of a ledger: limits, counts, and the leakage after the last charge.
 
     \b
@@ -54,9 +57,7 @@ def show(where: LedgerArgument, dataset: OneDataset = None, form: FormatOption =
         counts = ", ".join(f"{facts[key]:,} {key}" for key in ("published", "lost", "refused"))
         newest = "" if facts["newest_tick"] is None else f", newest {facts['newest_tick']}"
         rows.append((printable(facts["dataset"]), facts["model"], counts + newest, *figures, limits or "none"))
-    columns: dict[str, dict[str, str]] = {name: {} for name in ("dataset", "model", "ticks")}
-    columns |= {"present": RIGHT, "event": RIGHT, "limits": {}}
-    print_table("Datasets of the ledger", columns, rows)
+    print_table("Datasets of the ledger", ("dataset", "model", "ticks", "present", "event", "limits"), rows)
     print_lines(
         [
             "model: whether its data accept it; present: leakage of the present right after the last charge, if the "
@@ -67,7 +68,12 @@ def show(where: LedgerArgument, dataset: OneDataset = None, form: FormatOption =
 
 
 @ledger_app.command("verify")
-def verify(where: LedgerArgument, dataset: OneDataset = None, head: Head = None, form: FormatOption = "table") -> None:
+def verify(
+    where: Annotated[str, options.LEDGER],
+    dataset: Annotated[str | None, options.ONE_DATASET] = None,
+    head: Annotated[str | None, options.HEAD] = None,
+    form: Annotated[Format, options.FORMAT] = "table",
+) -> None:
     """Check a ledger for edits, removals and damage. The ledger is only read.
 
     \b
@@ -95,34 +101,17 @@ def verify(where: LedgerArgument, dataset: OneDataset = None, head: Head = None,
 
 
 @ledger_app.command("export")
-def export(
-    where: LedgerArgument,
-    dataset: OneDataset = None,
-    output: Annotated[
-        str,
-        typer.Option("--output", "-o", metavar="OUT.jsonl", help="File to write the record to; - prints JSON lines."),
-    ] = "-",
-) -> None:
-    """Write the whole record as JSON lines, from which every hash can be recomputed.
+def export(where: Annotated[str, options.LEDGER], dataset: Annotated[str | None, options.ONE_DATASET] = None) -> None:
+    """Print the whole record as JSON lines, from which every hash can be recomputed.
 
     \b
     Example:
-      csdp ledger export ledger.db --dataset ward-7 -o ledger.jsonl
+      csdp ledger export ledger.db --dataset ward-7
     """
     with _open_for_reading(where) as book:
-        lines = (line for name in _dataset_names(book, dataset) for line in book.export(name))
-        if output == "-":
-            for line in lines:
+        for name in _dataset_names(book, dataset):
+            for line in book.export(name):
                 typer.echo(line)
-            return
-        from csdp.files import ensure_writable, replace_file
-
-        ensure_writable(Path(output))
-        count = 0
-        with replace_file(Path(output)) as file:
-            for count, line in enumerate(lines, start=1):  # noqa: B007 - the last number is used
-                file.write(f"{line}\n".encode())
-    typer.echo(f"wrote {output}: {count:,} lines")
 
 
 def _open_for_reading(where: str) -> Ledger:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from csdp.cli import options
-from csdp.cli.terminal import print_json, print_lines, print_notice, print_table, printable
+from csdp.cli.terminal import print_lines, print_notice, print_table, printable
 from csdp.errors import InputError
 from csdp.files import ensure_writable
 from csdp.panel import find_input
@@ -19,7 +19,7 @@ def _text(metavar: str, help_: str) -> Any:
 
 
 def open_input(
-    data: options.DataFile,
+    data: Annotated[str, options.DATA],
     time: Annotated[str | None, _text("COLUMN", "Column of the times.")] = None,
     sequence: Annotated[
         str | None, _text("COLUMN", "Column of a long table that names the sequence of each reading.")
@@ -74,7 +74,6 @@ def open_input(
             help="File to write what was found to, as an [input] section; every command takes it in the place of DATA.",
         ),
     ] = None,
-    form: options.FormatOption = "table",
 ) -> None:
     """Find out how a file of readings is to be read, show it with the first rows, and write it as an [input] section.
 
@@ -96,13 +95,13 @@ def open_input(
             time=time,
             sequence=sequence,
             value=value,
-            names=None if names is None else options.parse_names(names),
+            names=options.parse_names(names),
             timezone=timezone,
             time_format=time_format,
             step=int(step) if step is not None and step.isdecimal() else step,
             resample=resample,
             duplicates=duplicates,
-            categories=None if categories is None else options.parse_names(categories),
+            categories=options.parse_names(categories),
             delimiter={"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter),
             decimal=decimal,
             table=table,
@@ -111,15 +110,10 @@ def open_input(
     if output is not None:
         found.spec.save(output)
     columns, cells = found.first_rows
-    if form == "json":
-        facts = [{"what": what, "found": words, "options": change.split()} for what, words, change in found.facts]
-        content = {"input": found.spec.to_dict(), "facts": facts, "first_rows": {"columns": columns, "rows": cells}}
-        print_json({**content, "file": None if output is None else str(output)})
-        return
     rows = [(what, printable(words), change) for what, words, change in found.facts]
-    print_table("What was found", {"what": {"no_wrap": True}, "found": {}, "to change it": {}}, rows)
+    print_table("What was found", ("what", "found", "to change it"), rows)
     shown = [[printable(cell) for cell in row] for row in cells]
-    print_table("The first rows: PRIVATE, these are readings", {printable(name): {} for name in columns}, shown)
+    print_table("The first rows: PRIVATE, these are readings", [printable(name) for name in columns], shown)
     if output is None:
         section = found.spec.to_toml()
         print_lines([section, "Write this to a file with -o input.toml; every command takes it in the place of DATA"])

@@ -1,123 +1,70 @@
-"""Options shared by several commands (one name, one help text, one type), and the values that they stand for.
-
-Where two aliases share an option, they differ in whether it is required, or in its default."""
+"""Options that several commands share, each declared once, and the values that they stand for."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated
 
 import typer
 
 from csdp.chain import Model
 from csdp.chain.files import load_model, read_model
-from csdp.cli.terminal import Format
 from csdp.errors import InputError
 from csdp.panel import Discretiser, InputSpec, Panel, Readings
 from csdp.panel.read import read_input, to_panel, to_spec
 
-_CHAIN = "Model file written by `csdp chain new` or `csdp fit`; - reads it from standard input."
-_LEDGER = "Ledger: a SQLite file or a postgresql:// URL."
-_PLAN = "Plan file written by `csdp plan` or `csdp suggest`."
-_QUERY = (
-    "Statistic to publish: mean, sum, max, min, histogram, identity, count:STATE, share:STATE or linear:W1,W2,...; of "
-    "readings in a range: 'mean of readings LOW..HIGH by STEP', also sum, linear:W1,W2,..., count:FROM..BELOW or "
-    "histogram:EDGE1,EDGE2,..."
-)
-_AGE = "Age of the published data in steps: one for all sequences, or one per sequence."
-_NOISE = typer.Option(help="Noise level epsilon_c of one release, above 0; a smaller value adds more noise.")
-_BUDGET = "Largest leakage of the present that is allowed at any moment, above 0."
-_EVENT_LIMIT = "Largest epsilon of plain differential privacy allowed for one reading; epsilon_c cannot exceed it."
-_DATASET = "Name of the dataset in the ledger; use the same name for the same readings every time."
-_SEED = "Seed for reproducible sampling. The noise of published releases is never seeded."
-
 # ---- input files ---------------------------------------------------------------------------------------------------
 
-ChainFile = Annotated[str, typer.Argument(metavar="CHAIN.json", help=_CHAIN)]
-OptionalChainFile = Annotated[str | None, typer.Argument(metavar="CHAIN.json", help=_CHAIN)]
-DataFile = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help="Readings: a table (.csv, .tsv, .jsonl, .parquet, .xlsx), wide or long; or a .toml file "
-        "with an [input] section, as `csdp open` writes it.",
-    ),
-]
-LedgerArgument = Annotated[str, typer.Argument(metavar="FILE|URL", help=_LEDGER)]
-LedgerOption = Annotated[str, typer.Option(metavar="FILE|URL", help=_LEDGER)]
-Plan = Annotated[str, typer.Option(metavar="PLAN.json", help=_PLAN)]
-OptionalPlan = Annotated[str | None, typer.Option(metavar="PLAN.json", help=_PLAN)]
-DiscretiserFile = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE",
-        help="Discretiser file written by `csdp fit`; it maps readings to states.",
-        show_default="readings are values of the model; for fit: made from --states, --strategy and --edges",
-    ),
-]
-Public = Annotated[
-    bool,
-    typer.Option(
-        "--public", help="Declare that the readings are public; a model fitted to private readings leaks them."
-    ),
-]
-Until = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TIME",
-        help="End of the public past: use only ticks that are over at this time. What follows is released.",
-        show_default="none",
-    ),
-]
+CHAIN = typer.Argument(
+    metavar="CHAIN.json",
+    help="Model file written by `csdp chain new` or `csdp fit`; - reads it from standard input.",
+)
+DATA = typer.Argument(
+    metavar="DATA",
+    help="Readings: a table (.csv, .tsv, .jsonl, .parquet, .xlsx), wide or long; or a .toml file with an "
+    "[input] section, as `csdp open` writes it.",
+)
+LEDGER = typer.Argument(metavar="FILE|URL", help="Ledger: a SQLite file or a postgresql:// URL.")
+PUBLIC = typer.Option(
+    "--public", help="Declare that the readings are public; a model fitted to private readings leaks them."
+)
+UNTIL = typer.Option(
+    metavar="TIME",
+    help="End of the public past: use only ticks that are over at this time. What follows is released.",
+    show_default="none",
+)
 
-# ---- a plan --------------------------------------------------------------------------------------------------------
+# ---- plans, limits and datasets ------------------------------------------------------------------------------------
 
-Query = Annotated[str, typer.Option(metavar="QUERY", help=_QUERY)]
-OptionalQuery = Annotated[str | None, typer.Option(metavar="QUERY", help=_QUERY, show_default="the best of several")]
-Age = Annotated[str | None, typer.Option(metavar="A[,A2,...]", help=_AGE)]
-NoiseLevel = Annotated[float | None, _NOISE]
-Low = Annotated[float | None, typer.Option(help="Publish the readings themselves; those below this count as this.")]
-High = Annotated[float | None, typer.Option(help="With --low: readings above this count as this.")]
-Resolution = Annotated[
-    float | None,
-    typer.Option(
-        help="With --low and --high: readings are rounded to steps of this, which must divide the range.",
-        show_default="a thousandth of the range",
-    ),
-]
+QUERY = typer.Option(
+    metavar="QUERY",
+    help="Statistic: mean, sum, max, min, histogram, identity, count:STATE, share:STATE or linear:W1,W2,...; "
+    "of readings in a range: 'mean of readings LOW..HIGH by STEP', also sum, linear:W1,W2,..., count:FROM..BELOW or "
+    "histogram:EDGE1,EDGE2,...",
+)
+AGE = typer.Option(
+    metavar="A[,A2,...]", help="Age of the published data in steps: one for all sequences, or one per sequence."
+)
+NOISE_LEVEL = typer.Option(help="Noise level epsilon_c of one release, above 0; a smaller value adds more noise.")
+BUDGET = typer.Option(help="Largest leakage of the present that is allowed at any moment, above 0.")
+EVENT_LIMIT = typer.Option(
+    help="Largest epsilon of plain differential privacy allowed for one reading; epsilon_c cannot exceed it."
+)
+DATASET = typer.Option(
+    metavar="NAME", help="Name of the dataset in the ledger; use the same name for the same readings every time."
+)
+ONE_DATASET = typer.Option(metavar="NAME", help="Use only this dataset of the ledger.", show_default="all of them")
+HEAD = typer.Option(
+    metavar="HASH",
+    help="Head hash of the dataset that you noted earlier (certificates contain it); requires --dataset.",
+)
 
-# ---- limits and datasets -------------------------------------------------------------------------------------------
+# ---- running and output --------------------------------------------------------------------------------------------
 
-Budget = Annotated[float, typer.Option(help=_BUDGET)]
-OptionalBudget = Annotated[float | None, typer.Option(help=_BUDGET, show_default="no limit")]
-EventLimit = Annotated[float, typer.Option(help=_EVENT_LIMIT)]
-OptionalEventLimit = Annotated[float | None, typer.Option(help=_EVENT_LIMIT, show_default="no limit")]
-Dataset = Annotated[str, typer.Option(metavar="NAME", help=_DATASET)]
-FileDataset = Annotated[str | None, typer.Option(metavar="NAME", help=_DATASET, show_default="the file's name")]
-OneDataset = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Use only this dataset of the ledger.", show_default="all of them")
-]
-Head = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HASH",
-        help="Head hash of the dataset that you noted earlier (certificates contain it); requires --dataset.",
-    ),
-]
-
-# ---- output --------------------------------------------------------------------------------------------------------
-
-Seed = Annotated[int, typer.Option(min=0, help=_SEED)]
-OptionalSeed = Annotated[int | None, typer.Option(min=0, help=_SEED, show_default="random")]
-FormatOption = Annotated[
-    Format,
-    typer.Option("--format", help='Print text and tables (table), or JSON (json; infinity is the string "inf").'),
-]
-Check = Annotated[
-    bool, typer.Option("--check", help="Check everything that a start needs, print it, and stop; nothing is published.")
-]
+SEED = typer.Option(min=0, help="Seed for reproducible sampling. The noise of published releases is never seeded.")
+FORMAT = typer.Option("--format", help='Print text and tables (table), or JSON (json; infinity is the string "inf").')
+CHECK = typer.Option("--check", help="Check everything that a start needs, print it, and stop; nothing is published.")
 
 
 # ---- files ---------------------------------------------------------------------------------------------------------
@@ -150,17 +97,15 @@ def split_panel(panel: Panel, until: str | int) -> tuple[Panel, Panel]:
     return panel.between(0, cut), panel.between(cut, len(panel))
 
 
-# ---- numbers and names ---------------------------------------------------------------------------------------
+# ---- numbers and names ---------------------------------------------------------------------------------------------
 
 
-def parse_ages(text: str | None) -> int | list[int]:
+def parse_ages(text: str) -> int | list[int]:
     """Parse one age for all sequences, or one for each.
 
     >>> parse_ages("2"), parse_ages("1,3")
     (2, [1, 3])
     """
-    if text is None:
-        raise InputError("age: not given; give --age, one for all sequences or one for each, such as --age 1,3")
     try:
         numbers = [int(number) for number in text.split(",")]
     except ValueError:
@@ -168,35 +113,23 @@ def parse_ages(text: str | None) -> int | list[int]:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
-def parse_numbers(what: str, text: str) -> list[float]:
-    """Parse numbers separated by commas.
-
-    >>> parse_numbers("edges", "0,1.5")
-    [0.0, 1.5]
-    """
-    try:
-        return [float(number) for number in text.split(",")]
-    except ValueError:
-        raise InputError(f"{what}: {text!r} given; numbers separated by commas expected") from None
-
-
-def parse_names(text: str) -> list[str]:
+def parse_names(text: str | None) -> list[str] | None:
     """Parse names separated by commas.
 
     >>> parse_names("kitchen, hall")
     ['kitchen', 'hall']
     """
-    return [name.strip() for name in text.split(",")]
+    return None if text is None else [name.strip() for name in text.split(",")]
 
 
 def refuse_together(options: Mapping[str, object], source: str) -> None:
-    """Refuse options that repeat or contradict what a file says.
+    """Refuse options that repeat or contradict others.
 
-    >>> refuse_together({"--query": None, "--age": 2}, "--plan")
+    >>> refuse_together({"--claim": None, "--seed": 2}, "--ledger")
     Traceback (most recent call last):
       ...
-    csdp.errors.InputError: --age: cannot be combined with --plan, which already sets it; leave out --age
+    csdp.errors.InputError: --seed: cannot be combined with --ledger; leave out --seed
     """
     names = ", ".join(name for name, value in options.items() if value is not None)
     if names:
-        raise InputError(f"{names}: cannot be combined with {source}, which already sets it; leave out {names}")
+        raise InputError(f"{names}: cannot be combined with {source}; leave out {names}")

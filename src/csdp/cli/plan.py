@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.bounds.result import as_text, in_words, with_chance
-from csdp.chain import CoupledChain, EnvironmentChain, JointChain, Model
+from csdp.chain import CoupledChain, EnvironmentChain, JointChain
 from csdp.cli import options
-from csdp.cli.terminal import print_json, print_lines, print_table, print_warnings, progress_bar, verdict_first
+from csdp.cli.terminal import Format, print_json, print_lines, print_table, progress_bar, verdict_first
 from csdp.errors import CsdpError, InputError
 from csdp.estimate.result import about_words
 from csdp.panel import Discretiser, Panel
 from csdp.query import parse_query
-from csdp.query_table import Query
 
 if TYPE_CHECKING:
     from csdp.bounds.result import Leakage
@@ -28,16 +27,16 @@ if TYPE_CHECKING:
 
 
 def plan(
-    chain: options.ChainFile,
-    query: options.Query = "mean",
-    age: options.Age = None,
-    epsilon_c: options.NoiseLevel = None,
+    chain: Annotated[str, options.CHAIN],
+    query: Annotated[str, options.QUERY] = "mean",
+    age: Annotated[str | None, options.AGE] = None,
+    epsilon_c: Annotated[float | None, options.NOISE_LEVEL] = None,
     budget: Annotated[
         float | None,
         typer.Option(help="Find the least error with at most this leakage in the long run."),
     ] = None,
     max_error: Annotated[
-        float | None, typer.Option(help="Find the least leakage with at most this root mean squared error.")
+        float | None, typer.Option(min=0, help="Find the least leakage with at most this root mean squared error.")
     ] = None,
     about: Annotated[
         Literal["now", "then"],
@@ -47,7 +46,7 @@ def plan(
         ),
     ] = "now",
     max_age: Annotated[int, typer.Option(help="Largest age in steps that a search may use.")] = 50,
-    event_limit: options.EventLimit = 10.0,
+    event_limit: Annotated[float, options.EVENT_LIMIT] = 10.0,
     stale_limit: Annotated[
         int,
         typer.Option(
@@ -62,12 +61,19 @@ def plan(
             show_default="estimates by the model",
         ),
     ] = None,
-    until: options.Until = None,
-    discretiser: options.DiscretiserFile = None,
+    until: Annotated[str | None, options.UNTIL] = None,
+    discretiser: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Discretiser file written by `csdp fit`; it maps readings to states.",
+            show_default="readings are values of the model",
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PLAN.json", help="File to write the plan to.")
     ] = None,
-    form: options.FormatOption = "table",
+    form: Annotated[Format, options.FORMAT] = "table",
 ) -> None:
     """Plan a release at every tick: with a given age and noise, or the best for an error, a budget, or both.
 
@@ -81,7 +87,8 @@ def plan(
     estimator, and the end of the public past, after which they publish. A search whose best plan removes less than 5 %
     of the squared error of guessing the usual value writes none: exit code 6, with what would help.
     """
-    from csdp.planning import check_useful, plan_frontier
+    from csdp.plan import Plan
+    from csdp.planning import check_useful, find_plan, plan_frontier
     from csdp.planning.plan_file import PlanFile, end_of_past
     from csdp.publisher import learn_from_past, plan_estimator
 
@@ -96,18 +103,31 @@ def plan(
         known = options.read_states(located, model, states)
         ends = end_of_past(until, known.times, located.timezone)
         known = known if ends is None else options.split_panel(known, ends)[0]
-    searched = {"--budget": budget, "--max-error": max_error}
     found: FoundPlan | None = None
     if age is None and epsilon_c is None:
-        found = _search(model, statistic, budget, max_error, about=about, max_age=max_age, event_limit=event_limit)
+        if budget is None and max_error is None:
+            raise InputError("age: not given; give --age and --epsilon-c, or --budget or --max-error for a search")
+        with progress_bar() as progress:
+            found = find_plan(
+                model,
+                statistic,
+                max_mse=None if max_error is None else max_error**2,
+                budget=budget,
+                max_age=max_age,
+                releases="continual",
+                about=about,
+                event_limit=event_limit,
+                progress=progress,
+            )
         made = found.plan
     else:
-        options.refuse_together(searched, "--age and --epsilon-c")
-        made = _make_plan(model, statistic, age, epsilon_c)
+        options.refuse_together({"--budget": budget, "--max-error": max_error}, "--age and --epsilon-c")
+        if age is None or epsilon_c is None:
+            raise InputError("age, epsilon-c: one of them given; give both --age and --epsilon-c, or neither to search")
+        made = Plan(model, statistic, options.parse_ages(age), epsilon_c)
     made = _test_on_past(replace(made, stale_limit=stale_limit), known)
-    with print_warnings():
-        learned = None if known is None else learn_from_past(made, known, about=about)
-        estimator = plan_estimator(made, about=about) if learned is None else learned
+    learned = None if known is None else learn_from_past(made, known, about=about)
+    estimator = plan_estimator(made, about=about) if learned is None else learned
     error = None if estimator is None else estimator.expected(made.noise_variance)
     if found is not None and error is not None:
         check_useful(made, error)
@@ -122,44 +142,6 @@ def plan(
     _print_plan(made, leaks, error, found)
     print_lines([] if learned is None else [f"Estimate: {learned.in_words}."])
     print_lines([] if output is None else [f"wrote {output}"])
-
-
-def _search(
-    model: Model,
-    query: Query,
-    budget: float | None,
-    max_error: float | None,
-    *,
-    about: About,
-    max_age: int,
-    event_limit: float,
-) -> FoundPlan:
-    from csdp.planning import find_plan
-
-    if budget is None and max_error is None:
-        raise InputError("age: not given; give --age and --epsilon-c, or --budget or --max-error to search for them")
-    if max_error is not None and not 0 < max_error < math.inf:
-        raise InputError(f"--max-error: {max_error!r} given; a positive number expected")
-    with progress_bar() as progress:
-        return find_plan(
-            model,
-            query,
-            max_mse=None if max_error is None else max_error**2,
-            budget=budget,
-            max_age=max_age,
-            releases="continual",
-            about=about,
-            event_limit=event_limit,
-            progress=progress,
-        )
-
-
-def _make_plan(model: Model, query: Query, age: str | None, epsilon_c: float | None) -> Plan:
-    from csdp.plan import Plan
-
-    if epsilon_c is None:
-        raise InputError("epsilon-c: not given; give --epsilon-c, the noise level of a release")
-    return Plan(model, query, options.parse_ages(age), epsilon_c)
 
 
 # ---- the public past -----------------------------------------------------------------------------------------------
@@ -256,5 +238,5 @@ def _print_plan(plan: Plan, leaks: Leakage | None, error: Error | None, found: F
         root = f"the error is its root, {math.sqrt(error.mse):.3g}"
         rows.append(("mean squared error", f"{error.mse:.6g} ({error.estimate}; {root})"))
         rows.append(("publishing nothing", f"mean squared error {error.no_data:.6g}, leakage 0"))
-    print_table("Plan", {}, rows)
+    print_table("Plan", (), rows)
     print_lines([f"Note: {found.note}"] if found is not None and found.note else [])

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from csdp.bounds.result import as_text, chance
 from csdp.cli import options
-from csdp.cli.terminal import print_json, print_lines, print_table, printable, progress_bar, verdict_first
+from csdp.cli.terminal import Format, print_json, print_lines, print_table, printable, progress_bar, verdict_first
 from csdp.errors import BudgetExceeded, InputError, NotUsefulError
 from csdp.estimate import LearnedEstimator
 from csdp.estimate.result import about_words
@@ -27,35 +24,29 @@ if TYPE_CHECKING:
     from csdp.plan import Plan
     from csdp.planning.plan_file import PlanFile
     from csdp.publisher import Publisher, Release, Skipped
-    from csdp.tables import Table
 
 logging.getLogger("csdp.publisher").addHandler(logging.NullHandler())  # the command prints what it warns of
 
-Engine = Literal["memory", "duckdb", "spark"]
-
 
 def release(
-    data: options.DataFile,
-    plan: options.Plan,
-    ledger: options.LedgerOption,
-    dataset: options.Dataset,
+    data: Annotated[str, options.DATA],
+    plan: Annotated[str, typer.Option(metavar="PLAN.json", help="Plan file written by `csdp plan` or `csdp suggest`.")],
+    ledger: Annotated[str, typer.Option(metavar="FILE|URL", help="Ledger: a SQLite file or a postgresql:// URL.")],
+    dataset: Annotated[str, options.DATASET],
     output: Annotated[
         str,
         typer.Option(
             "--output",
             "-o",
-            metavar="OUT.csv|.parquet|.json",
+            metavar="OUT.csv|.json",
             help="File to write the released series to; the certificate is written to OUT.certificate.json.",
         ),
     ],
-    budget: options.OptionalBudget = None,
-    event_limit: options.OptionalEventLimit = None,
+    budget: Annotated[float | None, options.BUDGET] = None,
+    event_limit: Annotated[float | None, options.EVENT_LIMIT] = None,
     lifetime_limit: Annotated[
         float | None,
-        typer.Option(
-            help="Largest leakage about one reading allowed for all releases together, above 0.",
-            show_default="no limit",
-        ),
+        typer.Option(help="Largest leakage about one reading allowed for all releases together, above 0."),
     ] = None,
     model_unchecked: Annotated[
         bool,
@@ -86,18 +77,7 @@ def release(
             help="Treat timestamps as simulated: publish also ticks that lie in the future. The certificate says so.",
         ),
     ] = False,
-    engine: Annotated[
-        Engine,
-        typer.Option(help="How to read the file: memory, duckdb (files larger than memory) or spark (clusters)."),
-    ] = "memory",
-    master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark master, such as local[2] or spark://host:7077.")
-    ] = None,
-    memory_limit: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Memory that DuckDB may use, such as 4GB; the rest is spilled to disk."),
-    ] = None,
-    form: options.FormatOption = "table",
+    form: Annotated[Format, options.FORMAT] = "table",
 ) -> None:
     """Publish a file of readings by a plan: noisy, aged, and within the limits of its dataset.
 
@@ -113,6 +93,7 @@ def release(
     was published before is written; 6 hardly worth releasing, nothing charged (--anyway).
     """
     from csdp.ledger import Ledger
+    from csdp.planning import check_useful
     from csdp.planning.plan_file import PlanFile
     from csdp.publisher import Publisher
     from csdp.report.series import Series, check_kind, write_json, write_series
@@ -128,76 +109,48 @@ def release(
     stored = PlanFile.load(plan)
     chosen, estimating = stored.plan, stored.estimator
     expected = None if estimating is None else estimating.expected(chosen.noise_variance)
-    if not anyway:
-        _require_useful(chosen, expected)
-    with _open_readings(data, stored, engine, master, memory_limit) as readings:
-        # The wall clock can check timestamps, but not plain numbers.
-        stamped = readings.times.dtype.kind == "M"
-        with Ledger.open(ledger) as book:
-            book.hold(dataset)
-            with Publisher(
-                chosen,
-                dataset=dataset,
-                ledger=book,
-                budget=budget,
-                event_limit=event_limit,
-                lifetime_limit=lifetime_limit,
-                time_step=readings.step,
-                times="wall" if stamped and not simulated_times else "data",
-                on_refusal=on_refusal,
-                model_unchecked=model_unchecked,
-                estimator=estimating,
-            ) as publisher:
-                releases, skipped, refusal = _publish(publisher, book, readings)
-                write_series(Series.of(chosen, readings, releases, skipped), out)
-                certificate = certify(publisher, book, skipped=skipped)
-                write_json(certificate_path, certificate.to_dict())
-        absent: Counter[str] = Counter(skip.why for skip in skipped)
-        counts = {
-            "published": len(releases),
-            "charged_now": publisher.charged,
-            "recorded": publisher.recorded,
-            "ticks": len(readings.ticks),
-            "lost": absent["lost"],
-        }
+    if expected is not None and not anyway:
+        try:
+            check_useful(chosen, expected)
+        except NotUsefulError as stop:
+            stop.add_note("or --anyway")
+            raise
+    readings = _read_rest(data, stored)
+    stamped = readings.times.dtype.kind == "M"  # the wall clock can check timestamps, but not plain numbers
+    with Ledger.open(ledger) as book:
+        book.hold(dataset)
+        with Publisher(
+            chosen,
+            dataset=dataset,
+            ledger=book,
+            budget=budget,
+            event_limit=event_limit,
+            lifetime_limit=lifetime_limit,
+            time_step=readings.step,
+            times="wall" if stamped and not simulated_times else "data",
+            on_refusal=on_refusal,
+            model_unchecked=model_unchecked,
+            estimator=estimating,
+        ) as publisher:
+            releases, skipped, refusal = _publish(publisher, book, readings)
+            write_series(Series.of(chosen, readings, releases, skipped), out)
+            certificate = certify(publisher, book, skipped=skipped)
+            write_json(certificate_path, certificate.to_dict())
+    counts = {
+        "published": len(releases),
+        "charged_now": publisher.charged,
+        "recorded": publisher.recorded,
+        "ticks": len(readings.ticks),
+        "lost": sum(skip.why == "lost" for skip in skipped),
+    }
     if form == "json":
         files_written = {"output": str(out), "certificate_file": str(certificate_path)}
-        first = {"model": certificate.model, **_worth(estimating, expected)}
-        print_json({**first, **files_written, **counts, "certificate": certificate.to_dict()})
+        print_json({**files_written, **counts, "certificate": certificate.to_dict()})
     else:
         print_lines(verdict_first(chosen.verdict, *_describe_worth(chosen, estimating, expected)))
         _print_release(certificate, out, certificate_path, counts)
     if refusal is not None:
         raise refusal
-
-
-def _require_useful(plan: Plan, error: Error | None) -> None:
-    """Stop if a release would hardly reveal more than guessing the usual value; unknown errors pass."""
-    from csdp.planning import check_useful
-
-    if error is None or error.useful:
-        return
-    try:
-        check_useful(plan, error)
-    except NotUsefulError as stop:
-        raise NotUsefulError(f"{stop}; or --anyway", usefulness=stop.usefulness, helps=stop.helps) from None
-
-
-def _worth(estimator: Estimator | None, expected: Error | None) -> dict[str, Any]:
-    """What the estimates are and remove, for JSON."""
-    if estimator is None or expected is None:
-        return {"usefulness": None}
-    return {
-        "usefulness": expected.known_usefulness,
-        "estimate": {
-            "kind": estimator.kind,
-            "about": estimator.about,
-            "level": estimator.level,
-            "mse": expected.mse,
-            "no_data": expected.no_data,
-            "measured_on": expected.how,
-        },
-    }
 
 
 def _describe_worth(plan: Plan, estimator: Estimator | None, expected: Error | None) -> list[str]:
@@ -211,59 +164,35 @@ def _describe_worth(plan: Plan, estimator: Estimator | None, expected: Error | N
     return [worth, f"Estimate: {estimator.in_words}."] if isinstance(estimator, LearnedEstimator) else [worth]
 
 
-@contextmanager
-def _open_readings(
-    data: str, stored: PlanFile, engine: Engine, master: str | None, memory_limit: str | None
-) -> Iterator[Panel | Table]:
-    """Open the readings that follow the public past: as a panel, or as a table of an engine."""
-    located = options.locate(data)
-    if engine == "memory":
-        if master is not None or memory_limit is not None:
-            raise InputError("master and memory_limit: for --engine spark and --engine duckdb; leave them out")
-        panel = options.read_states(located, stored.plan.model, stored.discretiser)
-        if stored.until is not None:
-            _, panel = options.split_panel(panel, stored.until)
-            if not len(panel):
-                raise InputError(
-                    f"{data}: no ticks follow {stored.until}, the end of the plan's public past; there is nothing to "
-                    "publish"
-                )
-        yield panel
-        return
-    if stored.discretiser is not None or stored.until is not None:
-        what = "a discretiser" if stored.discretiser is not None else "a public past that ends at some time"
+def _read_rest(data: str, stored: PlanFile) -> Panel:
+    """Read the readings that follow the plan's public past."""
+    panel = options.read_states(options.locate(data), stored.plan.model, stored.discretiser)
+    if stored.until is None:
+        return panel
+    _, rest = options.split_panel(panel, stored.until)
+    if not len(rest):
         raise InputError(
-            f"engine: {engine!r} given for a plan with {what}; use --engine memory, or a file of the values of states "
-            "that follow the past, and a plan without --discretiser and --until"
+            f"{data}: no ticks follow {stored.until}, the end of the plan's public past; there is nothing to publish"
         )
-    from csdp.tables import open_table
-
-    with open_table(located, stored.plan, engine=engine, master=master, memory_limit=memory_limit) as table:
-        yield table
+    return rest
 
 
 def _publish(
-    publisher: Publisher, book: Ledger, readings: Panel | Table
+    publisher: Publisher, book: Ledger, readings: Panel
 ) -> tuple[tuple[Release, ...], tuple[Skipped, ...], BudgetExceeded | None]:
     """Publish the readings; if a limit stops it, return what was published of them so far, and the refusal."""
+    from csdp.publisher import Release
+
     with progress_bar() as update:
         progress = None if update is None else lambda done, total: update("releasing", done, total)
         try:
             batch = publisher.publish(readings, progress=progress)
             return batch.releases, batch.skipped, None
         except BudgetExceeded as error:
-            published = _published_releases(publisher, book, readings)
+            ticks, query = set(readings.ticks.tolist()), publisher.plan.query.name
+            recorded = book.published(publisher.dataset)
+            published = [Release.of(one) for one in recorded if one.tick in ticks and one.query == query]
             return tuple(sorted(published, key=lambda release: release.tick)), (), error
-
-
-def _published_releases(publisher: Publisher, book: Ledger, readings: Panel | Table) -> Iterator[Release]:
-    """The releases of these ticks in the ledger, in its order."""
-    from csdp.publisher import Release
-
-    ticks, name = set(readings.ticks.tolist()), publisher.plan.query.name
-    for published in book.published(publisher.dataset):
-        if published.tick in ticks and published.query == name:
-            yield Release.of(published)
 
 
 def _print_release(certificate: Certificate, out: Path, certificate_path: Path, counts: dict[str, int]) -> None:
@@ -291,14 +220,6 @@ def _print_release(certificate: Certificate, out: Path, certificate_path: Path, 
 
 def print_guarantees(certificate: Certificate) -> None:
     """Print the guarantees of a certificate, one per row."""
-    figure = {"justify": "right", "no_wrap": True}
-    columns: dict[str, dict[str, Any]] = {
-        "guarantee": {"no_wrap": True},
-        "epsilon": figure,
-        "50 % guess": figure,
-        "never above": figure,
-        "protects": {},
-    }
     rows = [
         (
             promise.name,
@@ -309,4 +230,5 @@ def print_guarantees(certificate: Certificate) -> None:
         )
         for promise in certificate.promises
     ]
+    columns = ("guarantee", "epsilon", "50 % guess", "never above", "protects")
     print_table("What is promised, and what a 50 % guess about it becomes at most", columns, rows)

@@ -8,13 +8,12 @@ import typer
 
 import csdp
 from csdp.cli import options
-from csdp.cli.terminal import print_json, print_lines, print_written, printable, written_files
-from csdp.panel import Panel, Readings
+from csdp.cli.terminal import print_lines, print_written, printable
 
 
 def report(
-    ledger: options.LedgerArgument,
-    dataset: options.Dataset,
+    ledger: Annotated[str, options.LEDGER],
+    dataset: Annotated[str, options.DATASET],
     output: Annotated[
         str,
         typer.Option(
@@ -33,7 +32,6 @@ def report(
             show_default="readings are values of the model",
         ),
     ] = None,
-    form: options.FormatOption = "table",
 ) -> None:
     """Write a report of a dataset from its ledger. Nothing is published or charged.
 
@@ -49,30 +47,14 @@ def report(
     from csdp.planning.plan_file import PlanFile
     from csdp.report.page import report_ledger
 
-    panel: Panel | None = None
-    readings: Readings | None = None
-    unit, timezone = "", None
+    panel = None
+    timezone = None
     if data is not None:
         with Ledger.open(ledger, read_only=True) as book:
             model = Plan.from_json(book.dataset(dataset).terms.plan_json).model
         located = options.locate(data)
         timezone = located.timezone
         panel = options.read_states(located, model, None if plan is None else PlanFile.load(plan).discretiser)
-        if panel.readings is not None and located.categories is None:
-            readings = Readings(panel.names, panel.ticks, panel.times, panel.readings, panel.step)
-        unit = located.value or ", ".join(model.names if readings is not None and len(model.names) <= 3 else ())
-    result = report_ledger(
-        ledger,
-        output,
-        dataset=dataset,
-        version=csdp.__version__,
-        panel=panel,
-        readings=readings,
-        unit=unit,
-        timezone=timezone,
-    )
-    if form == "json":
-        print_json({"files": written_files(result.files), "certificate": result.certificate.to_dict()})
-        return
+    result = report_ledger(ledger, output, dataset=dataset, version=csdp.__version__, panel=panel, timezone=timezone)
     print_lines([f"To quote: {printable(result.certificate.sentence)}"])
     print_written(result.files)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from csdp.cli.options import Check, FormatOption
+from csdp.cli import options
 from csdp.cli.stream import check_spec
-from csdp.cli.terminal import CommandGroup, print_json, print_lines, print_notice, print_table, printable
+from csdp.cli.terminal import CommandGroup, print_lines, print_notice, print_table, printable
 from csdp.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def serve(
     ] = False,
     rate: Annotated[float, typer.Option(min=0.1, help="Average requests per second allowed for one key.")] = 200.0,
     max_body: Annotated[int, typer.Option(min=1024, help="Largest size of a request's body, in bytes.")] = 16 * 2**20,
-    check: Check = False,
+    check: Annotated[bool, options.CHECK] = False,
 ) -> None:
     """Serve datasets over HTTP: readings in, published numbers out, and a dashboard.
 
@@ -121,7 +121,6 @@ def new(
     ],
     label: Annotated[str, typer.Option(help="A note on who uses the key.")] = "",
     keys: KeysOption = _KEYS,
-    form: FormatOption = "table",
 ) -> None:
     """Make a key and print it once; only its hash is stored.
 
@@ -132,26 +131,20 @@ def new(
 
     key, text = new_key(role, dataset, label=label)
     _open_keys(keys).add(key)
-    if form == "json":
-        print_json({**key.public_record(), "key": text})
-        return
     print_notice(f"key {key.id}, shown this once:")
     typer.echo(text)
 
 
 @key_app.command("list")
-def list_keys(keys: KeysOption = _KEYS, form: FormatOption = "table") -> None:
+def list_keys(keys: KeysOption = _KEYS) -> None:
     """List the keys, without their secrets.
 
     \b
     Example: csdp serve key list --keys keys.json
     """
     stored = _open_keys(keys).all()
-    if form == "json":
-        print_json([key.public_record() for key in stored])
-        return
     rows = [(key.id, key.role, ", ".join(key.datasets), key.label, key.created) for key in stored]
-    columns: dict[str, dict[str, str]] = {name: {} for name in ("id", "role", "datasets", "label", "created")}
+    columns = ("id", "role", "datasets", "label", "created")
     print_table(f"Keys in {keys}", columns, [[printable(cell) for cell in row] for row in rows])
 
 
@@ -159,7 +152,6 @@ def list_keys(keys: KeysOption = _KEYS, form: FormatOption = "table") -> None:
 def remove(
     key: Annotated[str, typer.Argument(metavar="ID", help="Id of the key, or its label if no other key has it.")],
     keys: KeysOption = _KEYS,
-    form: FormatOption = "table",
 ) -> None:
     """Remove a key; it stops working at once, also on open connections.
 
@@ -172,10 +164,7 @@ def remove(
         what = f"{len(ids)} keys" if ids else "no key"
         raise InputError(f"{keys}: {what} {key!r}; give one of the ids that `csdp serve key list` shows")
     store.remove(ids[0])
-    if form == "json":
-        print_json({"removed": ids[0]})
-    else:
-        print_notice(f"key {ids[0]} removed")
+    print_notice(f"key {ids[0]} removed")
 
 
 def _open_keys(path: Path) -> Keys:

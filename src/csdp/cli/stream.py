@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from csdp.cli.options import Check
+from csdp.cli import options
 from csdp.cli.terminal import console, print_lines, print_notice, printable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def stream(
     spec: Annotated[
         str, typer.Option(metavar="STREAM.toml", help="Specification of the stream; `csdp init` writes a first one.")
     ],
-    check: Check = False,
+    check: Annotated[bool, options.CHECK] = False,
 ) -> None:
     """Publish readings as they arrive: each tick once, after its time is over, within the limits of its dataset.
 

@@ -11,17 +11,16 @@ import typer
 from csdp.bounds.result import with_chance
 from csdp.cli import options
 from csdp.cli.terminal import (
+    Format,
     print_json,
     print_lines,
     print_table,
-    print_warnings,
     printable,
     progress_bar,
     verdict_first,
 )
 from csdp.errors import InputError
 from csdp.estimate.result import about_words
-from csdp.readings import ReadingRange
 
 if TYPE_CHECKING:
     from csdp.panel import InputSpec
@@ -29,23 +28,20 @@ if TYPE_CHECKING:
 
 
 def suggest(
-    data: options.DataFile,
-    budget: options.Budget = 1.0,
-    event_limit: options.EventLimit = 10.0,
-    query: options.OptionalQuery = None,
+    data: Annotated[str, options.DATA],
+    budget: Annotated[float, options.BUDGET] = 1.0,
+    event_limit: Annotated[float, options.EVENT_LIMIT] = 10.0,
+    query: Annotated[str | None, options.QUERY] = None,
     about: Annotated[
         Literal["now", "then"] | None,
         typer.Option(help="Numbers about the present, or about the time of the readings.", show_default="both"),
     ] = None,
-    low: options.Low = None,
-    high: options.High = None,
-    resolution: options.Resolution = None,
     seconds: Annotated[
         float,
         typer.Option(min=0.1, help="After about this time the best plans so far are kept; Ctrl-C keeps them too."),
     ] = 20.0,
-    public: options.Public = False,
-    until: options.Until = None,
+    public: Annotated[bool, options.PUBLIC] = False,
+    until: Annotated[str | None, options.UNTIL] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -55,7 +51,7 @@ def suggest(
             help="Folder to write the files of each proposal to, with the commands to run next.",
         ),
     ] = None,
-    form: options.FormatOption = "table",
+    form: Annotated[Format, options.FORMAT] = "table",
 ) -> None:
     """Search for useful plans: step, states, chain, query, age and noise; ranked, with the commands that use the best.
 
@@ -65,21 +61,21 @@ def suggest(
 
     The proposal is derived from the readings, so they must be public: --public, or with --until those before a time,
     and the commands release what follows. Longer steps are tried too, unless the [input] section resamples readings.
-    Exit code 6: no plan is useful, with what would help.
+    Give --query 'mean of readings LOW..HIGH by STEP' if you know the range of the readings without them. Exit code 6:
+    no plan is useful, with what would help.
     """
     from csdp.planning.suggest import suggest as make_suggestion
 
     if output is not None and output.exists() and not output.is_dir():
         raise InputError(f"output: {output} is a file; give the name of a folder")
     located = options.locate(data)
-    with print_warnings(), progress_bar(lines=False) as progress:
+    with progress_bar() as progress:
         suggestion = make_suggestion(
             located,
             budget=budget,
             event_limit=event_limit,
             query=query,
             about=about,
-            of=_make_range(low, high, resolution),
             fixed_step=located.resample is not None,
             seconds=seconds,
             public=public,
@@ -90,15 +86,10 @@ def suggest(
     files = [] if output is None else _save(suggestion, output, located, commands)
     plans = [plan.to_dict() for plan in suggestion.plans]
     if form == "json":
-        best = suggestion.best
         content = {
-            "model": best.plan.verdict.to_dict(),
-            "usefulness": best.error.known_usefulness,
-            "about": best.about,
             "tried": suggestion.tried,
             "interrupted": suggestion.interrupted,
             "plans": plans,
-            "reasons": [{"what": what, "proposed": how, "why": why} for what, how, why in suggestion.reasons],
             "files": [str(path) for path in files],
             "next": commands,
         }
@@ -110,15 +101,6 @@ def suggest(
         print_lines(["Next:", *(f"  {line}" for line in commands)])
     else:
         print_lines(["To use a plan, repeat this with -o DIR, which writes plans and commands that publish by them."])
-
-
-def _make_range(low: float | None, high: float | None, resolution: float | None) -> ReadingRange | None:
-    """The declared range of readings, by default in a thousand steps; None if none was given."""
-    if low is None and high is None and resolution is None:
-        return None
-    if low is None or high is None:
-        raise InputError("readings: their range is not known; give --low and --high")
-    return ReadingRange(low, high, (high - low) / 1000 if resolution is None else resolution)
 
 
 def _save(suggestion: Suggestion, folder: Path, located: InputSpec, commands: list[str]) -> list[Path]:
@@ -166,6 +148,6 @@ def _print_suggestion(suggestion: Suggestion, plans: list[dict[str, Any]]) -> No
         for n, (plan, shown) in enumerate(zip(plans, suggestion.plans, strict=True), 1)
     ]
     columns = ("", "useful", "leakage", "event", "about, age", "query", "states, step", "chain", "model")
-    print_table("Useful plans, the best first", {name: {} for name in columns}, rows)
+    print_table("Useful plans, the best first", columns, rows)
     reasons = [(what, printable(choice), printable(why)) for what, choice, why in suggestion.reasons]
-    print_table("The first of them", {"what": {}, "proposed": {}, "why": {}}, reasons)
+    print_table("The first of them", ("what", "proposed", "why"), reasons)

@@ -6,14 +6,12 @@ The remedies in messages of the library are printed as options of the command th
 
 from __future__ import annotations
 
-import errno
 import re
 import shlex
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -39,28 +37,10 @@ VIOLATED = 4
 #: Exit code: a release would hardly reveal more than guessing the usual value.
 NOT_USEFUL = 6
 _INTERRUPTED = 130
+_EXIT_CODES: dict[type[CsdpError], int] = {BudgetExceeded: REFUSED, NotUsefulError: NOT_USEFUL}
 
-#: A column of `print_table` whose cells are aligned at their right.
-RIGHT = {"justify": "right"}
 #: Longest first sentence of a command's help, in characters; typer cuts longer ones.
 _SENTENCE = 200
-#: What to do about errors of the operating system.
-_HINTS = {
-    errno.ENOENT: "check the name and the folder",
-    errno.EACCES: "check the permissions, or choose another place",
-    errno.EPERM: "check the permissions, or choose another place",
-    errno.EROFS: "the disk is read-only; choose another place",
-    errno.EISDIR: "this is a folder; give a file",
-    errno.ENOTDIR: "a parent of this path is a file, not a folder; choose another path",
-    errno.EEXIST: "a file of that name exists; choose another name",
-    errno.ENOSPC: "free some space, or write elsewhere, and run the command again",
-    errno.EADDRINUSE: "another process uses that address; choose another port",
-    errno.ECONNREFUSED: "nothing listens there; check host and port",
-}
-
-#: How the running command says what the library advises.
-_ADVICE: ContextVar[Callable[[str], str]] = ContextVar("advice", default=str)
-
 #: The panels of `csdp --help`, in the order of the pipeline; each command names its own as `rich_help_panel`.
 DATA, LEAKAGE, PUBLISHING, EVIDENCE, SETUP = PANELS = (
     "Data and models",
@@ -75,13 +55,11 @@ _ARGUMENT = re.compile(
     r"(?<![\w./=-])(?P<name>[a-z][a-z_]*)=(?:'(?P<text>[^']*)'|(?P<flag>True|False)|(?P<number>\d[\w.]*))?(?![\w/=])"
 )
 #: A setting that a message names as in Python; words without an underscore are left alone, they may be just words.
-_SETTING = re.compile(r"(?<![\w./`-])[a-z]+(?:_[a-z]+)+(?![\w(=])")
+_SETTING = re.compile(r"(?<![\w./`-])[a-z]+(?:_[a-z]+)+(?![\w(=]|\.\w)")
 #: Numbers of the theory, which messages name as such.
 _SYMBOLS = frozenset({"epsilon_c", "epsilon_s"})
 #: Settings that are not options: they stand in an [input] section.
 _SECTION = ("encoding", "header", "skip")
-#: Arguments whose remedy on the command line has another name.
-_REMEDIES = {("times", "data"): "--simulated-times"}
 
 
 # ---- groups of commands --------------------------------------------------------------------------------------------
@@ -93,10 +71,8 @@ class CommandGroup(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of the help text, one section per panel, as plain text that can be piped."""
         rows: dict[str, list[tuple[str, str]]] = {panel: [] for panel in PANELS}
-        visible = [name for name in self.list_commands(ctx) if not self.commands[name].hidden]
-        width = max(map(len, visible))
-        for name in visible:
-            command = self.commands[name]
+        width = max(map(len, self.commands))
+        for name, command in self.commands.items():
             panel = str(getattr(command, "rich_help_panel", None) or "Commands")
             rows.setdefault(panel, []).append((name.ljust(width), command.get_short_help_str(_SENTENCE)))
         for panel, lines in rows.items():
@@ -117,29 +93,23 @@ class CommandGroup(TyperGroup):
         words = list(sys.argv[1:] if args is None else args)
 
         def advise(message: str) -> str:
-            return as_options(message, find_command(self, words), given=words, root=self)
+            return as_options(message, find_command(self, words), root=self)
 
-        token = _ADVICE.set(advise)
         try:
-            code = super().main(args, "csdp", complete_var, False, windows_expand_args, **extra)
+            with _warnings_as_lines(advise):
+                code = super().main(args, "csdp", complete_var, False, windows_expand_args, **extra)
         except typer.TyperException as error:
             _fail(_usage_message(error), BAD_INPUT)
-        except BudgetExceeded as error:
-            _fail(advise(str(error)), REFUSED)
-        except NotUsefulError as error:
-            _fail(advise(str(error)), NOT_USEFUL)
         except CsdpError as error:
-            _fail(advise("; ".join([str(error), *getattr(error, "__notes__", ())])), BAD_INPUT)
+            message = "; ".join([str(error), *getattr(error, "__notes__", ())])
+            _fail(advise(message), _EXIT_CODES.get(type(error), BAD_INPUT))
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
-            hint = f"; {_HINTS[error.errno]}" if error.errno in _HINTS else ""
-            _fail(f"{where}{error.strerror or error}{hint}", BAD_INPUT)
+            _fail(f"{where}{error.strerror or error}", BAD_INPUT)
         except MemoryError:
             _fail("not enough memory; use a smaller model or fewer steps, or for a leakage --bound slice", BAD_INPUT)
         except typer.Abort:
             _fail("interrupted", _INTERRUPTED)
-        finally:
-            _ADVICE.reset(token)
         if standalone_mode:
             sys.exit(code or 0)
         return code
@@ -157,6 +127,26 @@ def _usage_message(error: typer.TyperException) -> str:
     return message[:1].lower() + message[1:] + hint
 
 
+@contextmanager
+def _warnings_as_lines(advise: Callable[[str], str]) -> Iterator[None]:
+    """Print each warning of csdp once, as a line on stderr and without source code."""
+    printed: set[str] = set()
+    with warnings.catch_warnings():
+        show_otherwise = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            text = str(message)
+            if not issubclass(category, CsdpWarning):
+                show_otherwise(message, category, *where, **more)
+            elif text not in printed:
+                printed.add(text)
+                print_notice(f"warning: {advise(text)}")
+
+        warnings.simplefilter("always", CsdpWarning)
+        warnings.showwarning = show
+        yield
+
+
 def _fail(message: str, code: int) -> NoReturn:
     print_notice(message)
     sys.exit(code)
@@ -165,26 +155,19 @@ def _fail(message: str, code: int) -> NoReturn:
 # ---- advice ---------------------------------------------------------------------------------------------------------
 
 
-def as_options(message: str, command: Any, *, given: Sequence[str] = (), root: Any = None) -> str:
+def as_options(message: str, command: Any, *, root: Any) -> str:
     """A message whose remedies are options of a command; those of other commands are named with the command.
 
     Args:
         message: what the library says.
         command: the command that was run.
-        given: what the user wrote, which is repeated as it is.
         root: the application, for options of its other commands.
     """
     own = _options(command)
-    others = {} if root is None else _options_elsewhere(root)
-    kept = [
-        text for text in sorted(set(given), key=len, reverse=True) if len(text) > 2 and ("=" in text or "_" in text)
-    ]
-    for i, text in enumerate(kept):
-        message = message.replace(text, f"\0{i}\0")
 
     def option(name: str, value: str | None) -> str | None:
-        if (name, value) in _REMEDIES:
-            return _REMEDIES[name, str(value)]
+        if (name, value) == ("times", "data"):
+            return "--simulated-times"
         if name in _SECTION:
             set_to = "" if value is None else f" = {value.lower() if value in {'True', 'False'} else repr(value)}"
             return f"{name}{set_to} in an [input] section (`csdp open`)"
@@ -192,7 +175,8 @@ def as_options(message: str, command: Any, *, given: Sequence[str] = (), root: A
         words = flag if value in {None, "True"} else f"{flag} {shlex.quote(str(value))}"
         if flag in own:
             return words
-        return f"`csdp {others[flag]} {words}`" if flag in others else None
+        other = next((path for path, each in walk_commands(root) if flag in _options(each)), None)
+        return None if other is None else f"`csdp {other} {words}`"
 
     def argument(match: re.Match[str]) -> str:
         value = match["text"] if match["text"] is not None else match["flag"] or match["number"]
@@ -202,10 +186,15 @@ def as_options(message: str, command: Any, *, given: Sequence[str] = (), root: A
         flag = f"--{match[0].replace('_', '-')}"
         return flag if match[0] not in _SYMBOLS and flag in own else match[0]
 
-    message = _SETTING.sub(setting, _ARGUMENT.sub(argument, message))
-    for i, text in enumerate(kept):
-        message = message.replace(f"\0{i}\0", text)
-    return message
+    return _SETTING.sub(setting, _ARGUMENT.sub(argument, message))
+
+
+def walk_commands(group: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command of a group, with the words that call it."""
+    for name, command in group.commands.items():
+        yield f"{path}{name}", command
+        if hasattr(command, "commands"):
+            yield from walk_commands(command, f"{path}{name} ")
 
 
 def find_command(root: Any, arguments: Iterable[str]) -> Any:
@@ -221,18 +210,6 @@ def find_command(root: Any, arguments: Iterable[str]) -> Any:
 
 def _options(command: Any) -> frozenset[str]:
     return frozenset(name for parameter in command.params for name in parameter.opts if name.startswith("--"))
-
-
-def _options_elsewhere(root: Any, path: str = "") -> Mapping[str, str]:
-    """For each option the first command that has it."""
-    elsewhere: dict[str, str] = {}
-    for name, command in root.commands.items():
-        inner = f"{path}{name} "
-        found = dict.fromkeys(_options(command), inner.strip())
-        if hasattr(command, "commands"):
-            found = {**_options_elsewhere(command, inner), **found}
-        elsewhere = {**found, **elsewhere}
-    return elsewhere
 
 
 # ---- output --------------------------------------------------------------------------------------------------------
@@ -259,19 +236,13 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
-def print_table(title: str, columns: Mapping[str, Mapping[str, Any]], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table on stdout.
-
-    Args:
-        title: Its title.
-        columns: How rich shows each column, such as RIGHT; empty for a table without a head.
-        rows: The cells.
-    """
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table on stdout; without columns it has no head."""
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", show_header=bool(columns))
-    for name, style in columns.items():
-        table.add_column(name, **style)
+    for name in columns:
+        table.add_column(name, overflow="fold")
     for row in rows:
         table.add_row(*row)
     console().print(table)
@@ -290,21 +261,8 @@ def verdict_first(verdict: Verdict, *lines: str) -> list[str]:
 
 
 def print_written(paths: Iterable[Path]) -> None:
-    """Print which files were written, and which of them contain private data."""
-    print_lines(f"wrote {path}{' (contains private data)' if _is_private(path) else ''}" for path in paths)
-
-
-def written_files(paths: Iterable[Path]) -> list[dict[str, Any]]:
-    """The written files as plain data, for JSON.
-
-    >>> written_files([Path("out/share.html")])
-    [{'path': 'out/share.html', 'private': False}]
-    """
-    return [{"path": str(path), "private": _is_private(path)} for path in paths]
-
-
-def _is_private(path: Path) -> bool:
-    return path.name == "index.html"  # reports draw true values on this page only
+    """Print which files were written; reports draw true values on `index.html` only."""
+    print_lines(f"wrote {path}{' (contains private data)' * (path.name == 'index.html')}" for path in paths)
 
 
 def print_json(content: Any) -> None:
@@ -313,33 +271,13 @@ def print_json(content: Any) -> None:
 
 
 @contextmanager
-def progress_bar(*, lines: bool = True) -> Iterator[Callable[[str, int, int], None] | None]:
-    """A callback (what, done, total) that draws on stderr if that is a terminal; None otherwise.
-
-    Each kind of work has a line of its own; without `lines` there is one, whose words change.
-    """
+def progress_bar() -> Iterator[Callable[[str, int, int], None] | None]:
+    """A callback (what, done, total) that draws on stderr if that is a terminal; None otherwise."""
     if not sys.stderr.isatty():
         yield None
         return
     from rich.progress import Progress
 
     with Progress(console=console(stderr=True), transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def update(what: str, done: int, total: int) -> None:
-            key = what if lines else ""
-            if key not in tasks:
-                tasks[key] = bar.add_task(what, total=total)
-            bar.update(tasks[key], description=printable(what), completed=done, total=total)
-
-        yield update
-
-
-@contextmanager
-def print_warnings() -> Iterator[None]:
-    """Print the warnings of csdp as lines on stderr, each once and without source code."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", CsdpWarning)
-        yield
-    for text in dict.fromkeys(str(item.message) for item in caught if issubclass(item.category, CsdpWarning)):
-        print_notice(f"warning: {_ADVICE.get()(text)}")
+        task = bar.add_task("")
+        yield lambda what, done, total: bar.update(task, description=printable(what), completed=done, total=total)

@@ -47,12 +47,8 @@ from csdp.stream.spec import StreamSpec, read_spec
 DATASET = "flights"
 #: Noise levels of the slider, as shares of the one that keeps the first budget.
 _SHARES = (0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0)
-#: Steps a second, unless another speed is asked for.
-SPEED = 2.0
 #: Seconds until a dataset that is busy is handed readings again.
 _PAUSE = 0.2
-#: Steps between two lines about what was published: a week.
-_WEEK = 7 * DAY
 
 Say = Callable[[str], None]
 
@@ -87,12 +83,6 @@ class LiveDemo:
     _dataset: ServedDataset | None = None
     _line: Frontier | None = None
     _newest: int = -1  # the tick that is open
-    _told: int = -1  # the tick from which on a line is due
-
-    @property
-    def ledger(self) -> Path:
-        """The file of the ledger."""
-        return self.folder / "ledger.db"
 
     @property
     def dataset(self) -> ServedDataset:
@@ -127,13 +117,15 @@ class LiveDemo:
 
     async def replay(self) -> None:
         """Hand in the readings after the public past, tick after tick, until cancelled or at their end."""
-        rest = self.model.rest
-        self._told = int(rest.ticks[0])
+        said = False
         try:
-            for place, tick in enumerate(rest.ticks.tolist()):
+            for place, tick in enumerate(self.model.rest.ticks.tolist()):
                 async with self.handing_in:
                     await self._hand_in(tick)
-                self._report(place)
+                thread = self.dataset.publisher_thread
+                if not said and thread is not None and thread.runner.status().last is not None:
+                    self.say(f"First number published {time.monotonic() - self.begun:.1f} s after the start.")
+                    said = True
                 if place:  # the first tick is published when the second one begins
                     await asyncio.sleep(1 / self.speed)
         except Exception as error:  # the page goes on, and must not look as if the recording had ended
@@ -158,21 +150,6 @@ class LiveDemo:
             else:
                 self._newest = tick
                 return
-
-    def _report(self, place: int) -> None:
-        """Say that the first number is out, and once a week what was published so far."""
-        thread = self.dataset.publisher_thread
-        last = None if thread is None else thread.runner.status().last
-        if last is None or last.tick < self._told:
-            return
-        if self._told == self.model.rest.ticks[0]:
-            self.say(f"First number published {time.monotonic() - self.begun:.1f} s after the start.")
-        when = self.model.rest.times[place - 1].astype(str)[:10]
-        self.say(
-            f"{when}: leakage of the present {as_text(last.epsilon_s, 3)}, so that {in_words(last.epsilon_s)} "
-            f"(limit {self.dataset.spec.limits['budget']:g}), if the model held: it is {last.model}."
-        )
-        self._told = last.tick + _WEEK
 
     # ---- another budget --------------------------------------------------------------------------------------------
 
@@ -263,18 +240,16 @@ kind = "none"
 def run_live_demo(
     fit: Callable[[], FlightsModel],
     *,
-    folder: Path | None = None,
-    port: int = 0,
-    speed: float = SPEED,
-    browser: bool = True,
+    folder: Path | None,
+    speed: float,
+    browser: bool,
     say: Say,
 ) -> None:
     """Serve the demonstration on this machine until SIGINT or SIGTERM, then verify its ledger.
 
     Args:
         fit: fits the chain, see `csdp.demo.flights.fit_flights`.
-        folder: where chain, plan, ledger and keys are written; by default a private folder that is removed at the end.
-        port: to listen on; 0 for any free one.
+        folder: where chain, plan, ledger and keys are written; None for a private folder that is removed at the end.
         speed: ticks a second.
         browser: open the page.
         say: called with every line of text.
@@ -293,7 +268,7 @@ def run_live_demo(
         Keys(settings.keys).add(key)
         datasets = demo.open(settings)
         say(demo.dataset.plan.verdict.words)
-        with open_socket("127.0.0.1", port) as listening:
+        with open_socket("127.0.0.1", 0) as listening:
             # Behind the "#": a browser sends no part of it to any server.
             url = f"http://127.0.0.1:{listening.getsockname()[1]}/#key={text}"
             say(f"Replaying the days after it through the service's own gate: {speed:g} steps a second, {DAY} a day.")
@@ -302,7 +277,7 @@ def run_live_demo(
             if browser:
                 _open_browser(where, url)
             answer_requests(create(settings, datasets, routers=(demo.router(),), work=(demo.replay,)), listening)
-        say(_verify(demo.ledger))
+        say(_verify(where / "ledger.db"))
 
 
 def _new_folder(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from csdp.bounds.result import as_text, in_words, with_chance
 from csdp.demo.flights import DAY, LATE_BUDGETS, WRITTEN, FlightsRelease, FlightsStudy, no_progress, run_flights
 from csdp.report import figures
 from csdp.report.page import make_environment, percent, write_pages
-from csdp.report.series import day_names, write_json
+from csdp.report.series import label_times, write_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -79,7 +79,7 @@ def draw_flights(study: FlightsStudy) -> dict[str, Figure]:
     now, late = study.now, study.late
     ticks = study.rest.ticks[:DRAWN].tolist()
     last = ticks[-1]
-    days = day_names(ticks, study.rest.times[:DRAWN].astype(str).tolist())
+    days, _ = label_times(ticks, study.rest.times[:DRAWN])
 
     def draw(release: FlightsRelease, *, private: bool) -> Figure:
         return figures.release_figure(

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from csdp.bounds.result import as_text, in_words, round_up
 from csdp.chain import Verdict
-from csdp.errors import InputError
 from csdp.estimate.result import Error, about_words
 
 if TYPE_CHECKING:
@@ -23,13 +22,8 @@ if TYPE_CHECKING:
 SCHEMA = "csdp/certificate/1"
 #: Newest releases whose estimates say what the releases of a dataset are worth.
 _NEWEST = 20
-#: What an adversary of each kind knows besides what is published.
-ADVERSARY_KNOWLEDGE = {
-    "informed": "who knows the model and every other present value",
-    "uninformed": "who knows the model but no present value",
-}
 #: What the adversary of every plan knows.
-INFORMED = ADVERSARY_KNOWLEDGE["informed"]
+INFORMED = "who knows the model and every other present value"
 
 #: What is said first if a chain was fitted to private readings without noise.
 UNPAID_WORDS = (
@@ -37,32 +31,6 @@ UNPAID_WORDS = (
     "limit: nothing is promised about a single reading, and no event limit can be kept. Fit public readings, or pay "
     "for the fit (csdp fit --epsilon)."
 )
-
-
-@dataclass(frozen=True)
-class Guarantee:
-    """What a leakage protects and what it does not: two sentences to show with every leakage."""
-
-    protects: str
-    exposes: str
-
-    def __str__(self) -> str:
-        return f"Protects: {self.protects} Does not protect: {self.exposes}"
-
-
-def guarantee(*, verdict: Verdict, adversary: str, epsilon_c: float) -> Guarantee:
-    """Describe the guarantee of one release against an adversary, at a noise level, up to a distance of values.
-
-    >>> guarantee(verdict=Verdict("declared"), adversary="uninformed", epsilon_c=0.5).exposes
-    'old records, which are exposed with noise epsilon_c = 0.5 (a 50 % guess becomes at most 63 %).'
-    """
-    if adversary not in ADVERSARY_KNOWLEDGE:
-        raise InputError(f"adversary: {adversary!r} given; use one of {', '.join(ADVERSARY_KNOWLEDGE)}")
-    return Guarantee(
-        protects="the present value of each sequence, against an adversary "
-        f"{ADVERSARY_KNOWLEDGE[adversary]}, if the model holds ({verdict.brief}).",
-        exposes=f"old records, which are exposed with noise epsilon_c = {epsilon_c:g} ({in_words(epsilon_c)}).",
-    )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from csdp.errors import CsdpError, InputError
 from csdp.estimate.moments import moments
 from csdp.ledger import Ledger
 from csdp.ledger.records import TickGrid
-from csdp.panel import Panel, Readings
+from csdp.panel import Panel
 from csdp.plan import Plan
 from csdp.publisher import Release, Standing
 from csdp.report import figures, series
@@ -153,8 +153,6 @@ def report_ledger(
     dataset: str,
     version: str,
     panel: Panel | None = None,
-    readings: Readings | None = None,
-    unit: str = "",
     timezone: str | None = None,
 ) -> LedgerReport:
     """Write the report of a dataset from its ledger. Nothing is published or charged.
@@ -165,8 +163,6 @@ def report_ledger(
         dataset: Name of the dataset; plan and limits are those in the ledger.
         version: Version of csdp for the footer.
         panel: States of readings; with them a private page index.html is written too.
-        readings: The readings as they were read, which the private page then shows instead of the states.
-        unit: What the numbers are, for the axis.
         timezone: Zone of the times on the axes.
     """
     with Ledger.open(where, read_only=True) as ledger:
@@ -185,7 +181,7 @@ def report_ledger(
     by_clock = summary.state is not None and summary.state.times == ("wall",)
     span = range(min(releases[0].tick, leakages[0].tick), releases[-1].tick + 1)
     days = _label_axis(span, panel, timezone, terms.grid if by_clock else TickGrid())
-    drawings = _draw_ledger(plan, releases, leakages, budget, panel, readings, unit, days)
+    drawings = _draw_ledger(plan, releases, leakages, budget, panel, days)
     names = write_pages(
         out,
         make_environment("csdp.report").get_template("ledger.html"),
@@ -205,13 +201,11 @@ def _draw_ledger(
     leakages: list[series.LeakageRecord],
     budget: float | None,
     panel: Panel | None,
-    readings: Readings | None,
-    unit: str,
     days: tuple[list[tuple[int, str]], str],
 ) -> dict[str, Figure]:
     model = plan.model
     released = series.release_records(releases)
-    what = plan.query.output_names(model.names, model.value_table)[0] + (f" of {unit}" if unit else "")
+    what = plan.query.output_names(model.names, model.value_table)[0]
     usual = _long_run_mean(plan, released)
     labels, axis = days
 
@@ -224,7 +218,7 @@ def _draw_ledger(
     }
     if panel is not None:
         first, last = released[0].tick, released[-1].tick
-        truth = [record for record in series.truth_records(plan, panel, readings) if first <= record.tick <= last]
+        truth = [record for record in series.truth_records(plan, panel) if first <= record.tick <= last]
         if not truth:
             raise InputError("data: none of its ticks was published; give the readings of this dataset")
         drawings["private"] = draw_release(truth)

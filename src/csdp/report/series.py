@@ -1,4 +1,4 @@
-"""Released series as CSV, Parquet or JSON, and the records that figures are drawn from."""
+"""Released series as CSV or JSON, and the records that figures are drawn from."""
 
 from __future__ import annotations
 
@@ -7,47 +7,31 @@ import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from zoneinfo import ZoneInfo
 
-import numpy as np
 import numpy.typing as npt
 
 from csdp.errors import InputError
 from csdp.files import replace_file
 from csdp.ledger import Charge, Ledger
-from csdp.numbers import Floats, json_text
-from csdp.panel import Panel, Readings
+from csdp.numbers import json_text
+from csdp.panel import Panel
 from csdp.plan import ALGORITHM, Plan
 from csdp.publisher import Release, Skipped, Standing
 from csdp.publisher.sources import true_answers
-from csdp.query_table import FoldTable
 
 #: Endings of the files that a series can be written to.
-SERIES_KINDS = (".csv", ".parquet", ".json")
+SERIES_KINDS = (".csv", ".json")
 #: Largest number of sequences whose unequal ages are listed in every row; otherwise their range is.
 _AGES_LISTED = 100
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+#: Largest number of times that are written on an axis.
 _LABELS = 8
-#: Hours between labels within two days.
-_HOURS = (1, 2, 3, 6, 12)
 
 
 # ---- released series -----------------------------------------------------------------------------------------------
-
-
-class TimedTicks(Protocol):
-    """Readings on a grid: a panel, or a table behind an engine."""
-
-    @property
-    def ticks(self) -> npt.NDArray[np.int64]:
-        """Consecutive ticks."""
-
-    @property
-    def times(self) -> npt.NDArray[Any]:
-        """The time of each tick, as read."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +45,7 @@ class Series:
 
     @classmethod
     def of(
-        cls, plan: Plan, readings: TimedTicks, releases: tuple[Release, ...], skipped: tuple[Skipped, ...] = ()
+        cls, plan: Plan, readings: Panel, releases: tuple[Release, ...], skipped: tuple[Skipped, ...] = ()
     ) -> Series:
         """Make the series of the releases of some readings."""
         names = plan.query.output_names(plan.model.names, plan.model.value_table)
@@ -109,8 +93,7 @@ def check_kind(path: Path) -> str:
     """Return the ending of the file's name; refuse one that no series can be written to."""
     kind = path.suffix.lower()
     if kind not in SERIES_KINDS:
-        allowed = f"{', '.join(SERIES_KINDS[:-1])} or {SERIES_KINDS[-1]}"
-        raise InputError(f"output: {path.name!r} given; the name must end in {allowed}")
+        raise InputError(f"output: {path.name!r} given; the name must end in {' or '.join(SERIES_KINDS)}")
     return kind
 
 
@@ -122,8 +105,7 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_series(series: Series, path: Path) -> None:
     """Write a series in the format of the name's ending, completely or not at all."""
-    kind = check_kind(path)
-    content = {".csv": _csv, ".parquet": _parquet, ".json": _json}[kind](series)
+    content = _csv(series) if check_kind(path) == ".csv" else _json(series)
     with replace_file(path) as file:
         file.write(content)
 
@@ -144,27 +126,6 @@ def _json(series: Series) -> bytes:
         "skipped": [{"tick": s.tick, "time": series.times[s.tick], "reason": s.reason} for s in series.skipped],
     }
     return (json_text(content) + "\n").encode()
-
-
-def _parquet(series: Series) -> bytes:
-    import pyarrow
-    import pyarrow.parquet
-
-    columns = series.columns()
-    stamps = any(isinstance(time, str) for time in series.times.values())
-    whole = all(isinstance(cell, int) for cell in columns["ages"])
-    kinds: dict[str, Any] = {
-        **dict.fromkeys(("tick", "stale", "count"), pyarrow.int64()),
-        **dict.fromkeys(("about", "model"), pyarrow.string()),
-        "time": pyarrow.string() if stamps else pyarrow.int64(),
-        "ages": pyarrow.int64() if whole else pyarrow.string(),
-    }
-    made = {name: pyarrow.array(cells, kinds.get(name, pyarrow.float64())) for name, cells in columns.items()}
-    if stamps:
-        made["time"] = made["time"].cast(pyarrow.timestamp("s"))
-    sink = pyarrow.BufferOutputStream()
-    pyarrow.parquet.write_table(pyarrow.table(made), sink)
-    return bytes(sink.getvalue())
 
 
 # ---- what figures are drawn from -----------------------------------------------------------------------------------
@@ -217,40 +178,10 @@ def release_records(releases: Iterable[Release]) -> list[ReleaseRecord]:
     return records
 
 
-def first_answers(plan: Plan, panel: Panel) -> Floats:
-    """Compute the first output of the query at every tick, before aging and noise: as private as the readings.
-
-    NaN if it is not known.
-    """
-    return true_answers(plan, panel)[:, 0]
-
-
-def truth_records(plan: Plan, panel: Panel, readings: Readings | None = None) -> list[TruthRecord]:
-    """Compute the true answer at every tick without a missing reading, of the readings where it can be. PRIVATE.
-
-    A query that folds the values of the states, each times a weight of its sequence (mean, sum, largest, ...), has an
-    answer for readings as they were read; one that counts states has not.
-    """
-    answers = first_answers(plan, panel)
-    if readings is not None:
-        as_read = _answers_as_read(plan, readings)
-        answers = answers if as_read is None else as_read
-    pairs = zip(panel.ticks.tolist(), answers.tolist(), strict=True)
+def truth_records(plan: Plan, panel: Panel) -> list[TruthRecord]:
+    """Compute the first output of the query at every tick without a missing reading. PRIVATE."""
+    pairs = zip(panel.ticks.tolist(), true_answers(plan, panel)[:, 0].tolist(), strict=True)
     return [TruthRecord(tick, value) for tick, value in pairs if not math.isnan(value)]
-
-
-def _answers_as_read(plan: Plan, readings: Readings) -> Floats | None:
-    """The first output at every tick, of the readings themselves; None if the query is not one of values."""
-    query, table = plan.query, plan.model.value_table
-    if not isinstance(query, FoldTable) or query.weights is None:
-        return None
-    weights = (query.weights * table).sum(axis=1) / np.maximum((table * table).sum(axis=1), np.finfo(float).tiny)
-    if not np.allclose(query.weights, weights[:, None] * table, rtol=1e-9, atol=1e-9 * float(np.abs(table).max())):
-        return None
-    parts = readings.select(plan.model.names).readings * weights
-    folded = {"sum": parts.sum, "max": parts.max, "min": parts.min}[query.fold](axis=1)
-    answers: Floats = (parts[:, 0] if query.per_sequence else folded) / query.denominator
-    return answers
 
 
 def leakage_records(publisher: Standing, ledger: Ledger, *, until: int | None = None) -> list[LeakageRecord]:
@@ -295,49 +226,21 @@ def label_times(
 
     >>> import numpy as np
     >>> label_times([5, 6], np.array(["2016-11-20T23:30", "2016-11-21T00:00"], dtype="datetime64[s]"))
-    ([(6, '00:00')], '20 to 21 Nov 2016')
+    ([(5, '23:30'), (6, '00:00')], '20 Nov to 21 Nov 2016')
     >>> label_times([5, 6], np.array([300, 360]))
     ([(5, '300'), (6, '360')], 'Time')
     """
     if times.dtype.kind != "M":
-        every = max(1, math.ceil(len(ticks) / _LABELS))
+        every = math.ceil(len(ticks) / _LABELS)
         return [(ticks[i], f"{int(times[i]):,}".replace(",", " ")) for i in range(0, len(ticks), every)], "Time"
-    stamps = [stamp.isoformat() for stamp in _local(times, timezone)]
+    stamps: list[datetime] = times.astype("datetime64[s]").tolist()
+    if timezone is not None:
+        stamps = [stamp.replace(tzinfo=UTC).astimezone(ZoneInfo(timezone)) for stamp in stamps]
+    names = [f"{stamp.day} {stamp:%b}" for stamp in stamps]
+    span = names[0] if names[0] == names[-1] else f"{names[0]} to {names[-1]}"
+    if len(set(names)) <= 2:
+        names = [f"{stamp:%H:%M}" for stamp in stamps]
+    starts = [i for i, name in enumerate(names) if i == 0 or name != names[i - 1]]
+    shown = starts[:: math.ceil(len(starts) / _LABELS)]
     where = "" if timezone is None else f", {timezone}"
-    first, last = stamps[0], stamps[-1]
-    days = len({stamp[:10] for stamp in stamps})
-    if days > 2:
-        return day_names(ticks, stamps), f"{_day(first)} to {_day(last)} {last[:4]}{where}"
-    hours = [i for i, stamp in enumerate(stamps) if stamp[14:19] in {"00:00", "00"}]
-    every = next((n for n in _HOURS if len(hours) / n <= _LABELS), 24)
-    shown = [i for i in hours if int(stamps[i][11:13]) % every == 0] or [0, len(stamps) - 1]
-    span = _day(first) if days == 1 else f"{int(first[8:10])} to {_day(last)}"
-    return [(ticks[i], stamps[i][11:16]) for i in shown], f"{span} {last[:4]}{where}"
-
-
-def day_names(ticks: Sequence[int], times: Sequence[str]) -> list[tuple[int, str]]:
-    """The first tick of every day with a short name of the day; at most eight of them.
-
-    >>> day_names([5, 6, 7], ["2016-11-20T15:00:00", "2016-11-20T16:00:00", "2016-11-21T08:00:00"])
-    [(5, '20 Nov'), (7, '21 Nov')]
-    """
-    if not times or len(times[0]) < 10 or times[0][4] != "-":
-        return []
-    names, day = [], ""
-    for tick, time in zip(ticks, times, strict=True):
-        if time[:10] != day:
-            day = time[:10]
-            names.append((tick, _day(day)))
-    return names[:: max(1, math.ceil(len(names) / _LABELS))]
-
-
-def _day(stamp: str) -> str:
-    return f"{int(stamp[8:10])} {_MONTHS[int(stamp[5:7]) - 1]}"
-
-
-def _local(times: npt.NDArray[Any], timezone: str | None) -> list[Any]:
-    stamps: list[Any] = times.astype("datetime64[s]").tolist()
-    if timezone is None:
-        return stamps
-    zone = ZoneInfo(timezone)
-    return [stamp.replace(tzinfo=UTC).astimezone(zone).replace(tzinfo=None) for stamp in stamps]
+    return [(ticks[i], names[i]) for i in shown], f"{span} {stamps[-1].year}{where}"
