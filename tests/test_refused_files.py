@@ -15,8 +15,7 @@ from csdp.ledger import Admission, Charge, DatasetState
 from csdp.publisher import Standing
 from csdp.query import parse_query
 from csdp.report.page import report_ledger
-from csdp.stream.from_spec import load_plan
-from csdp.stream.spec import read_spec
+from csdp.stream.spec import load_plan, read_spec
 
 SLOW, FAST = (CoupledChain([[1.0]], [[1 - p, p], [p, 1 - p]], direction="backward", names=["a"]) for p in (0.05, 0.3))
 CLOCK = EnvironmentChain([SLOW, FAST], cycle=(0, 1))

@@ -21,8 +21,7 @@ from csdp.publisher import Outlook, Release, Skipped, look_ahead
 from csdp.service import Settings
 from csdp.service.publisher_thread import PublisherThread
 from csdp.service.responses import busy_problem, error_place
-from csdp.stream.from_spec import load_plan, make_publisher, resolve_names
-from csdp.stream.spec import StreamSpec
+from csdp.stream.spec import StreamSpec, load_plan, make_publisher, resolve_names
 
 log = logging.getLogger("csdp.service")
 

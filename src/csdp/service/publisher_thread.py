@@ -19,10 +19,9 @@ from csdp.planning.plan_file import PlanFile
 from csdp.publisher import Release, Skipped
 from csdp.service import Settings
 from csdp.service.responses import MESSAGE_COUNTS, HttpProblem, error_place
-from csdp.stream import Bad, Runner, Snapshot, run
-from csdp.stream.from_spec import open_runner, open_source
-from csdp.stream.messages import Fate, decode_message
-from csdp.stream.spec import StreamSpec
+from csdp.stream import Runner, Snapshot, run
+from csdp.stream.messages import Bad, Fate, decode_message
+from csdp.stream.spec import StreamSpec, open_runner, open_source
 
 log = logging.getLogger("csdp.service")
 
@@ -119,7 +118,7 @@ class PublisherThread:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"csdp-{spec.dataset}")
         self.submit = self._executor.submit  #: run something in the thread of this dataset
         self._waiting: deque[_Body] = deque()
-        self.runner: Runner = self._stack.enter_context(open_runner(spec, plan, on_outcome=on_outcome, ledger=ledger))
+        self.runner: Runner = self._stack.enter_context(open_runner(spec, plan, ledger, on_outcome=on_outcome))
         self._source: threading.Thread | None = None
         self.submit(self._publish, self.runner.recover)
         if spec.source.kind in _SOURCES:
@@ -175,7 +174,7 @@ class PublisherThread:
             self.lost, self._trouble = error, str(error)
             raise
         if self._spec.by_wall_clock:
-            self._publish(lambda: self.runner.advance(self.runner.publisher.tick_times.wall.now()))
+            self._publish(self.runner.advance_to_now)
         elif self._behind:
             self._publish(self.runner.settle)
 

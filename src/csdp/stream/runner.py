@@ -27,7 +27,7 @@ from csdp.panel import Discretiser
 from csdp.panel.panel import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.publisher.sources import chunk_size
-from csdp.stream.messages import Bad, Fate, Message, Nearest, Reading, Snapshot, find_states, to_number, to_numbers
+from csdp.stream.messages import Bad, Fate, Message, Nearest, Reading, Snapshot, find_states, to_numbers
 from csdp.stream.sinks import Delivery, Sink
 from csdp.stream.ticks import (
     Checkpoint,
@@ -197,41 +197,49 @@ class Runner:
             self._begin()
         if verdict != "open":
             return verdict
-        tick = self.clock.tick(message.time)
-        if isinstance(message, Reading):
-            return self._put_one(tick, sequences, message)
-        return self._put_many(tick, sequences, message)
+        return self._put(self.clock.tick(message.time), sequences, message)
 
-    def _put_one(self, tick: int, sequences: npt.NDArray[np.intp], message: Reading) -> Fate:
-        """Store the value of a reading, where it is usable."""
-        value = to_number(message.value, self._states.categories)
-        if value is None or np.isnan(value):
-            return "bad" if value is None else "missing"
-        self._count_outside(sequences, np.array([value]))
-        return self._stored(tick) if self._open.put(tick, int(sequences[0]), message.time, value) else "duplicate"
+    def _put(self, tick: int, sequences: npt.NDArray[np.intp], message: Reading | Snapshot) -> Fate:
+        """Store the usable values; of a snapshot, bad ones and those of unknown sequences are counted one by one."""
+        if isinstance(message, Reading):
+            values: Sequence[object] = [message.value]
+        elif isinstance(message.values, Mapping):
+            self._fates["unknown"] += len(message.values) - len(sequences)
+            values = [value for name, value in message.values.items() if name in self._index]
+        else:
+            values = message.values
+        readings, bad = to_numbers(values, self._states.categories)
+        if isinstance(message, Reading) and bad:
+            return "bad"
+        self._fates["bad"] += bad
+        usable = ~np.isnan(readings)
+        if not usable.any():
+            return "missing"
+        self._count_outside(sequences[usable], readings[usable])
+        if not self._open.put(tick, sequences[usable], message.time, readings[usable]):
+            return "duplicate"
+        # Later releases may rest on a reading although its own tick is recorded.
+        return "accepted" if self._charged is None or tick > self._charged else "recorded"
 
     def _count_outside(self, sequences: npt.NDArray[np.intp], readings: Floats) -> None:
         """Count readings beyond the values of the chain's states, and warn the operator at 1, 10, 100, ... of them.
 
         They count as the nearest state: refusing one would leave a gap, which shows its value to everyone.
         """
+        if self._values is None:
+            return
         before = self._fates["outside"]
-        self._fates["outside"] += 0 if self._values is None else int(self._values.is_outside(sequences, readings).sum())
-        if len(str(self._fates["outside"])) > len(str(before)) or (not before and self._fates["outside"]):
-            low, high = self._values.bounds if self._values is not None else (0.0, 0.0)
+        after = before + int(self._values.is_outside(sequences, readings).sum())
+        self._fates["outside"] = after
+        if len(str(after)) > len(str(before)) or (not before and after):
             log.warning(
                 "%s: %d readings lay beyond the values of the chain's states, %g to %g, and count as the nearest one. "
                 "Send values of these states (null if one is missing), or give the dataset a discretiser. "
                 "This is private",
                 self.publisher.dataset,
-                self._fates["outside"],
-                low,
-                high,
+                after,
+                *self._values.bounds,
             )
-
-    def _stored(self, tick: int) -> Fate:
-        """What became of a reading that is stored: later releases may rest on it although its own tick is recorded."""
-        return "accepted" if self._charged is None or tick > self._charged else "recorded"
 
     def describe_unknown(self, message: Message) -> str:
         """Words for the names in a snapshot that no sequence has, beside names of sequences; empty if all are known.
@@ -267,21 +275,6 @@ class Runner:
         listed = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str | bytes)
         return self._places if listed and len(values) == len(self.names) else "bad"
 
-    def _put_many(self, tick: int, sequences: npt.NDArray[np.intp], snapshot: Snapshot) -> Fate:
-        """Store the usable values of a snapshot; bad ones, and those of unknown sequences, are counted one by one."""
-        values = snapshot.values
-        if isinstance(values, Mapping):
-            self._fates["unknown"] += len(values) - len(sequences)
-            values = [value for name, value in values.items() if name in self._index]
-        readings, bad = to_numbers(values, self._states.categories)
-        self._fates["bad"] += bad
-        usable = ~np.isnan(readings)
-        if not usable.any():
-            return "missing"
-        self._count_outside(sequences[usable], readings[usable])
-        stored = self._open.put_many(tick, sequences[usable], snapshot.time, readings[usable])
-        return self._stored(tick) if stored else "duplicate"
-
     def _begin(self) -> None:
         """Begin with the tick of the clock's first mark; readings from before it stay open for a while."""
         mark = self._time.mark
@@ -302,6 +295,10 @@ class Runner:
             if unset:
                 self._begin()
             self.settle()
+
+    def advance_to_now(self) -> None:
+        """Let time pass up to what the wall clock shows."""
+        self.advance(self.publisher.tick_times.wall.now())
 
     # ---- publishing ------------------------------------------------------------------------------------------------
 
@@ -444,16 +441,12 @@ class Runner:
 
     def _restore(self, saved: Checkpoint) -> None:
         for tick, row in saved.history:
-            self._refill(tick, row)
+            self.publisher.observe(row, time=tick)
+            self._history.append((tick, row))
+            self._last_data = tick
         self._open.restore(saved.open_ticks)
         self._time.restore(saved.mark)
         self._done = saved.done
-
-    def _refill(self, tick: int, row: npt.NDArray[Any]) -> None:
-        """Give the publisher a snapshot of an earlier tick."""
-        self.publisher.observe(row, time=tick)
-        self._history.append((tick, row))
-        self._last_data = tick
 
     def _save(self, file: Path) -> None:
         if self._time.mark is not None:
