@@ -140,7 +140,7 @@ def test_an_id_beyond_the_newest_entry_is_answered(served):
 def test_a_client_far_behind_reads_the_ledger(served, monkeypatch):
     import csdp.service.events as feed
 
-    monkeypatch.setattr(feed, "_BUFFERED", 3)
+    monkeypatch.setattr(feed, "_PAGES", 2)
     monkeypatch.setattr(feed, "_PAGE", 4)
     writer, reader = served.client("writer"), served.client("reader")
     with reader.stream("GET", f"{URL}/events") as first:  # somebody listens, so the newest events are kept
@@ -228,9 +228,7 @@ def test_pages_and_description(shared):
         for operation in methods.values():
             assert operation["summary"], path
             assert operation["description"], path
-            codes = set(operation["responses"])
-            assert "500" in codes
-            assert operation["x-roles"] == [] or {"401", "403", "429"} <= codes
+            assert {"4XX", "5XX"} <= set(operation["responses"])
     page = client.get("/")
     assert page.status_code == 200
     assert "default-src 'none'" in page.headers["content-security-policy"]

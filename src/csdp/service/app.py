@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
-from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,7 +23,7 @@ from csdp.service.access import PendingBytes, RateLimit, Service
 from csdp.service.dataset import ServedDataset
 from csdp.service.events import Feed
 from csdp.service.keys import Keys
-from csdp.service.responses import HttpProblem, ProblemDetails, error_place, install_handlers
+from csdp.service.responses import HttpProblem, error_place, install_handlers
 from csdp.stream.spec import read_spec
 
 log = logging.getLogger("csdp.service")
@@ -101,7 +98,7 @@ def create(
     )
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, float]]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             tasks: list[asyncio.Task[None]] = []
             for name, dataset in service.datasets.items():
@@ -111,7 +108,7 @@ def create(
                 tasks += map(asyncio.create_task, (dataset.maintain(), feed.follow()))
             tasks += [asyncio.create_task(begin()) for begin in work]
             try:
-                yield {"header_seconds": settings.header_seconds}
+                yield
             finally:
                 for task in tasks:
                     task.cancel()
@@ -124,29 +121,14 @@ def create(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        openapi_url="/openapi.json",
     )
     app.state.service = service
     install_handlers(app)
     for router in (routes.router, *routers):
         app.include_router(router)
-    if (DASHBOARD / "index.html").is_file():
-        app.mount("/", StaticFiles(directory=DASHBOARD, html=True), name="dashboard")
-    app.openapi = lambda: build_openapi(app)  # type: ignore[method-assign] # FastAPI's way to replace it
+    app.mount("/", StaticFiles(directory=DASHBOARD, html=True), name="dashboard")
     app.add_middleware(RequestBoundary, send_seconds=settings.send_seconds, metrics=service.metrics)
     return app
-
-
-def build_openapi(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with one schema for all errors; built once."""
-    if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
-        for name in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(name, None)
-        app.openapi_schema = document
-    return app.openapi_schema
 
 
 class RequestBoundary:
@@ -206,36 +188,9 @@ _FIGURES = {
     "present": "leakage of the present",
     "event_level": "plain epsilon-DP of one record",
     "newest_tick": "the newest tick that was charged",
+    "model_reliable": "0 if the data reject the model of the leakage, or did not test it",
+    "ahead": "messages refused by this process: their time lay too far ahead",
 }
-
-
-class _DatasetCollector(Collector):
-    """The public figures of every dataset, computed for each scrape."""
-
-    def __init__(self, datasets: Iterable[ServedDataset]) -> None:
-        self._datasets = list(datasets)
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """One family for each figure."""
-
-        def family(name: str, help_text: str) -> GaugeMetricFamily:
-            return GaugeMetricFamily(f"csdp_dataset_{name}", help_text, labels=["dataset"])
-
-        figure_families = {name: family(name, text) for name, text in _FIGURES.items()}
-        accepted = family("model_reliable", "0 if the data reject the model of the leakage, or did not test it")
-        ahead = family("ahead", "messages refused by this process: their time lay too far ahead")
-        for dataset in self._datasets:
-            with suppress(LedgerTermsError):  # published under other terms by now: the figures are not known here
-                figures = dataset.figures()
-                for name, gauge in figure_families.items():
-                    if figures[name] is not None:
-                        gauge.add_metric([dataset.name], float(figures[name]))
-            accepted.add_metric([dataset.name], float(dataset.plan.verdict.reliable))
-            thread = dataset.publisher_thread
-            if thread is not None:
-                status = thread.runner.status()
-                ahead.add_metric([dataset.name], float(status.fates.get("ahead", 0)))
-        yield from (*figure_families.values(), accepted, ahead)
 
 
 class Metrics:
@@ -254,10 +209,23 @@ class Metrics:
         self.messages = Counter(
             "csdp_messages", "Messages over HTTP, by their times", ["dataset", "fate"], registry=own
         )
-        self.listeners = Gauge("csdp_listeners", "Clients on live events", ["dataset"], registry=own)
 
-    def text(self, datasets: Iterable[ServedDataset]) -> bytes:
-        """Everything in Prometheus' text format."""
-        figures = CollectorRegistry()
-        figures.register(_DatasetCollector(datasets))
-        return generate_latest(self._own) + generate_latest(figures)
+    def text(self, service: Service) -> bytes:
+        """Everything in Prometheus' text format; the public figures of every dataset are computed for each scrape."""
+        scrape = CollectorRegistry()
+        gauges = {
+            name: Gauge(f"csdp_dataset_{name}", words, ["dataset"], registry=scrape) for name, words in _FIGURES.items()
+        }
+        listeners = Gauge("csdp_listeners", "Clients on live events", ["dataset"], registry=scrape)
+        for name, dataset in service.datasets.items():
+            figures: dict[str, Any] = {"model_reliable": dataset.plan.verdict.reliable}
+            with suppress(LedgerTermsError):  # published under other terms by now: the figures are not known here
+                figures |= dataset.figures()
+            thread = dataset.publisher_thread
+            if thread is not None:
+                figures["ahead"] = thread.runner.status().fates.get("ahead", 0)
+            for figure, gauge in gauges.items():
+                if figures.get(figure) is not None:
+                    gauge.labels(name).set(float(figures[figure]))
+            listeners.labels(name).set(service.feeds[name].listeners)
+        return generate_latest(self._own) + generate_latest(scrape)

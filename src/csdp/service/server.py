@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from csdp.errors import InputError
 from csdp.files import forbid_core_dumps
@@ -26,82 +23,8 @@ log = logging.getLogger("csdp.service")
 _CONNECTIONS = 1000
 #: Seconds after which an idle connection is closed; and, at the end, until requests under way are given up.
 _IDLE, _GRACE = 20, 5
-#: Bytes of a request besides its body: of its head, and at once between or after two parts of its body.
+#: Bytes of the head of a request, and of what follows its body.
 _HEAD = 2**16
-
-
-class LimitedProtocol(HttpToolsProtocol):
-    """HTTP that closes connections on which the head of the next request takes too long, or too many bytes.
-
-    Trailers, which may follow a body in chunks, are no headers: nobody reads them, and they are not kept.
-    """
-
-    _timer: asyncio.TimerHandle | None = None
-    _other = 0  # bytes since the request began, or since the last part of its body
-    _has_head = False
-
-    def connection_made(self, transport: Any) -> None:
-        """Start the timer when a client has connected."""
-        super().connection_made(transport)
-        self._update_timer()
-
-    def data_received(self, data: bytes) -> None:
-        """Stop the timer when the bytes complete the head of a request; close the connection where there is no end."""
-        self._other += len(data)
-        super().data_received(data)
-        self._update_timer()
-        if self._other > _HEAD and not self.transport.is_closing():
-            self.send_400_response(f"At most {_HEAD:,} bytes of headers are taken.")
-
-    def on_message_begin(self) -> None:
-        """Count the bytes of a new request."""
-        super().on_message_begin()
-        self._other, self._has_head = 0, False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; leave a trailer."""
-        if not self._has_head:
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        """Begin to answer; what looks like a header from here on is a trailer."""
-        self._has_head = True
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        """Take a part of a body, which has a limit of its own, and count anew after it."""
-        self._other = 0
-        super().on_body(body)
-
-    def on_response_complete(self) -> None:
-        """Start the timer for the next request."""
-        super().on_response_complete()
-        self._update_timer()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer when the client is gone."""
-        self._stop_timer()
-        super().connection_lost(exc)
-
-    def _update_timer(self) -> None:
-        """Run the timer while no request is answered, however slowly the bytes of the next one arrive."""
-        if self._is_answering():
-            self._stop_timer()
-        elif self._timer is None:
-            self._timer = self.loop.call_later(self.app_state.get("header_seconds", _IDLE), self._close_if_late)
-
-    def _is_answering(self) -> bool:
-        return self.cycle is not None and not self.cycle.response_complete
-
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _close_if_late(self) -> None:
-        self._timer = None
-        if not self._is_answering():
-            self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -111,7 +34,8 @@ class Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=LimitedProtocol,
+                http="h11",
+                h11_max_incomplete_event_size=_HEAD,
                 loop="asyncio",
                 ws="none",
                 access_log=False,
