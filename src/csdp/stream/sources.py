@@ -37,11 +37,9 @@ _BLOCK = 2**16
 _PAUSE = 0.1
 
 
-class Emit(Protocol):
-    """Hands a message to the runner."""
-
-    def __call__(self, message: Message, done: Callable[[], None] | None = None) -> bool:
-        """Wait for a place in the queue; False if the stream is being stopped. `done` is called once accepted."""
+#: Hands a message to the runner, waiting for a place in the queue; False if the stream is being stopped. The function
+#: beside the message, if there is one, is called once it is accepted.
+Emit = Callable[..., bool]
 
 
 class Source(Protocol):
