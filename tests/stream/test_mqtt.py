@@ -14,9 +14,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 import mosquitto
 from csdp.stream import run
 from csdp.stream.mqtt import BrokerError, MqttSink, MqttSource
-from csdp.stream.spec import MqttSinkPlace, MqttSourcePlace, open_stream, read_spec
+from csdp.stream.spec import MqttSinkPlace, MqttSourcePlace
 
-from stream import hostile  # isort: skip
 from stream.parts import NAMES, Memory, SeenBy, published, running  # isort: skip
 
 
@@ -254,31 +253,6 @@ class TestAccess:
 
 class TestHostile:
     """Against a real broker: devices that lie about the time, or about each other."""
-
-    @contextmanager
-    def stream(self, folder, port, **settings):
-        source = f"kind = 'mqtt'\nport = {port}\ntopic = 'home'\nclient_id = 'csdp-house'"
-        path = hostile.spec(folder, source=source, **settings)
-        with open_stream(read_spec(path)) as (runner, source):
-            thread = threading.Thread(target=run, args=(runner, source))
-            thread.start()
-            try:
-                until(lambda: source.state() == "")
-                yield runner
-            finally:
-                runner.stop.set()
-                thread.join(15)
-                assert not thread.is_alive()
-
-    def send_all(self, sender, messages):
-        for message in messages:
-            for one in hostile.single(message):
-                send(sender, f"home/{one['sequence']}", {"time": one["time"], "value": one["value"]})
-
-    def settled(self, runner, count):
-        """All messages have arrived, and what they close is published."""
-        until(lambda: sum(runner.status().fates.values()) == count)
-        runner.settle()
 
     def test_the_topic_of_one_sequence_takes_no_snapshots_and_no_other_names(self, server, tmp_path):
         seen = SeenBy()

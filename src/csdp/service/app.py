@@ -139,14 +139,17 @@ class RequestBoundary:
     """
 
     def __init__(self, app: ASGIApp, *, send_seconds: float, metrics: Metrics) -> None:
-        self._app, self._send_seconds, self._metrics = app, send_seconds, metrics
+        self._app = app
+        self._send_seconds = send_seconds
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, status = time.perf_counter(), 0
+        begun = time.perf_counter()
+        status = 0
 
         async def send_answer(message: Message) -> None:
             nonlocal status

@@ -145,12 +145,16 @@ class PublisherThread:
         try:
             self._ledger.check_held()
         except LedgerHeldError as error:
-            self.lost, self._trouble = error, str(error)
+            self._lose_right(error)
             raise
         if self._spec.by_wall_clock:
             self._publish(self.runner.advance_to_now)
         elif self._behind:
             self._publish(self.runner.settle)
+
+    def _lose_right(self, error: LedgerHeldError) -> None:
+        self.lost = error
+        self._trouble = str(error)
 
     def _publish(self, work: Callable[[], object]) -> None:
         """Do work of the runner that needs the ledger. With a busy ledger readings are kept, and published later."""
@@ -160,18 +164,21 @@ class PublisherThread:
         try:
             work()
         except LedgerBusyError:
-            self._behind, self._trouble = True, "waiting for the ledger"
+            self._behind = True
+            self._trouble = "waiting for the ledger"
         except LedgerHeldError as error:
-            self.lost, self._trouble = error, str(error)
+            self._lose_right(error)
             raise
         except LedgerTermsError as error:
             if self._trouble != str(error):
                 log.error("%s: %s", self._spec.dataset, error)
-            self._behind, self._trouble = False, str(error)
+            self._behind = False
+            self._trouble = str(error)
         else:
             last = self.runner.recent[-1] if self.runner.recent else None
-            obsolete = isinstance(last, Skipped) and last.why == "terms"
-            self._behind, self._trouble = False, self._trouble if obsolete else ""
+            self._behind = False
+            if not isinstance(last, Skipped) or last.why != "terms":
+                self._trouble = ""
         finally:
             self._busy_since = None
 
@@ -301,7 +308,8 @@ class ServedDataset:
 
     def _change_terms(self, spec: StreamSpec) -> int:
         plan = load_plan(spec)
-        thread, self.publisher_thread = self.publisher_thread, None
+        thread = self.publisher_thread
+        self.publisher_thread = None
         if thread is None:
             raise busy_problem("the terms of this dataset are being changed, or the service stops")
         thread.close()
@@ -316,7 +324,9 @@ class ServedDataset:
                     model_unchecked=spec.model_unchecked,
                     **spec.limits,
                 )
-                self.spec, self.plan_file, self._figures = spec, plan, None
+                self.spec = spec
+                self.plan_file = plan
+                self._figures = None
         finally:  # under the old terms if the change failed
             self.publisher_thread = self._new_thread()
         return first
@@ -349,7 +359,8 @@ class ServedDataset:
 
     async def close(self) -> None:
         """Stop publishing, and close the ledger."""
-        thread, self.publisher_thread = self.publisher_thread, None
+        thread = self.publisher_thread
+        self.publisher_thread = None
         if thread is not None:
             await asyncio.to_thread(thread.close)
         self.ledger.close()
@@ -375,7 +386,8 @@ class ServedDataset:
 
     def describe(self) -> dict[str, Any]:
         """What is published, of whom, under which terms."""
-        plan, limits = self.plan, self.ledger.dataset(self.name).terms.limits.to_dict()
+        plan = self.plan
+        limits = self.ledger.dataset(self.name).terms.limits.to_dict()
         return {
             "name": self.name,
             "sequences": len(self.names),
@@ -420,7 +432,8 @@ class ServedDataset:
 
     def release_records(self, published: Sequence[Published]) -> list[dict[str, Any]]:
         """Releases as readers see them, each with the best guess without any release."""
-        releases, estimator = [Release.of(one) for one in published], self._publisher.estimates.estimator
+        releases = [Release.of(one) for one in published]
+        estimator = self._publisher.estimates.estimator
         usual: list[list[float]] = [[] for _ in releases]
         if releases and isinstance(estimator, TellsUsual):
             age = self.plan.max_age

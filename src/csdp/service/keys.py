@@ -124,11 +124,13 @@ class Keys:
         try:
             facts = os.stat(self.path)
         except FileNotFoundError:
-            self._stamp, self._keys = None, {}
+            self._stamp = None
+            self._keys = {}
             return self._keys
         stamp = (facts.st_mtime_ns, facts.st_ino, facts.st_size)
         if stamp != self._stamp:
-            self._keys, self._stamp = _read(self.path), stamp
+            self._keys = _read(self.path)
+            self._stamp = stamp
         return self._keys
 
     @contextmanager

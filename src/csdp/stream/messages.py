@@ -181,7 +181,8 @@ class Nearest:
         self._middle = (levels[:, 1:] + levels[:, :-1]) / 2
         # Declared values were put on a lattice (2^-21 of the largest); nothing else is forgiven.
         tolerance = 1e-5 * float(np.abs(values).max(initial=0.0))
-        self._low, self._high = levels[:, 0] - tolerance, levels[:, -1] + tolerance
+        self._low = levels[:, 0] - tolerance
+        self._high = levels[:, -1] + tolerance
         self.bounds = float(levels.min()), float(levels.max())  #: the least and the largest value of any sequence
 
     def is_outside(self, sequences: npt.NDArray[np.intp], readings: Floats) -> npt.NDArray[np.bool_]:

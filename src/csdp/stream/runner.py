@@ -118,8 +118,11 @@ class Runner:
         self._delivery: Delivery | None = None
         if sink is not None:
             self._delivery = Delivery(sink, ledger, dataset=publisher.dataset, query=plan.query.name, clock=clock)
-        self._drift, self._alarmed, self._on_outcome = drift, False, on_outcome
-        self._ledger, self._lock = ledger, threading.RLock()
+        self._drift = drift
+        self._alarmed = False
+        self._on_outcome = on_outcome
+        self._ledger = ledger
+        self._lock = threading.RLock()
         self._done = 0  # the last tick that was dealt with
         self._open = OpenTicks(len(self.names))
         # Nothing older than what the ledger has charged can be published, whatever arrives again.
@@ -251,10 +254,8 @@ class Runner:
         unknown = [str(name) for name in message.values if name not in self._index]
         if not unknown or len(unknown) == len(message.values):
             return ""
-        given, known = (
-            ", ".join(map(repr, names[:_LISTED])) + ", ..." * (len(names) > _LISTED) for names in (unknown, self.names)
-        )
-        return f"unknown sequence {given}; the dataset has {known}. Name the sequences as the dataset does"
+        given = _list_names(unknown)
+        return f"unknown sequence {given}; the dataset has {_list_names(self.names)}. Name the sequences as it does"
 
     def _find_sequences(self, message: Reading | Snapshot) -> npt.NDArray[np.intp] | Fate:
         """The numbers of the sequences that a message is about, in the order of its values; or why it has none.
@@ -323,7 +324,8 @@ class Runner:
             if self._done > before and self._file is not None:
                 self._save(self._file)
             if self._replaced is not None:
-                error, self._replaced = self._replaced, None
+                error = self._replaced
+                self._replaced = None
                 raise error
             return outcomes
 
@@ -333,13 +335,15 @@ class Runner:
         A sink gets each output before the next one is published. A function of the user may fail, and must not take
         other ticks along.
         """
-        plan, first = self.publisher.plan, self._done + 1
-        most = 1 if self._delivery is not None else min(_TOGETHER, chunk_size(plan), last - self._done)
+        first = self._done + 1
+        together = min(_TOGETHER, chunk_size(self.publisher.plan), last - self._done)
+        most = 1 if self._delivery is not None else together
         return [first, *takewhile(self._open.__contains__, range(first + 1, first + most))]
 
     def _settle_together(self, taken: Mapping[int, Taken], settled: list[Release | Skipped]) -> bool:
         """Publish some ticks, deliver them, and be done with them; False if stopped."""
-        outcomes, delivery = self._publish({tick: snapshot for tick, (_, snapshot) in taken.items()}), self._delivery
+        outcomes = self._publish({tick: snapshot for tick, (_, snapshot) in taken.items()})
+        delivery = self._delivery
         for tick, outcome in outcomes.items():
             if delivery is not None and isinstance(outcome, Release) and not delivery.deliver(outcome, self.stop):
                 self.stuck = True
@@ -476,3 +480,7 @@ class Runner:
             last=self._last,
             reason=self._reason,
         )
+
+
+def _list_names(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:_LISTED])) + ", ..." * (len(names) > _LISTED)

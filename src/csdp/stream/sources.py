@@ -69,7 +69,8 @@ class LineSplitter:
             elif line.strip():
                 yield decode_message(line)
         if len(self._rest) > MAX_BYTES:
-            self._rest, self._too_long = b"", True
+            self._rest = b""
+            self._too_long = True
 
     def end(self) -> Iterator[Message]:
         """The message of a last line without line break."""

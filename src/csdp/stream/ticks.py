@@ -100,7 +100,9 @@ class Timekeeper:
 
     def __init__(self, clock: Clock, wall: WallClock, *, dataset: str, sequences: int, reach: int) -> None:
         self.mark: Mark | None = None  #: None until ticks can close
-        self._clock, self._wall, self._dataset = clock, wall, dataset
+        self._clock = clock
+        self._wall = wall
+        self._dataset = dataset
         self._ahead = 0
         self._majority = Majority(sequences)
         late = math.ceil(clock.lateness / clock.step)
