@@ -35,12 +35,11 @@ from csdp.planning.plan_file import PlanFile
 from csdp.publisher import learn_from_past
 from csdp.service import Settings
 from csdp.service.access import for_roles
-from csdp.service.app import create
+from csdp.service.app import answer_requests, create, open_socket
 from csdp.service.dataset import ServedDataset
 from csdp.service.keys import Keys, new_key
 from csdp.service.responses import PROBLEMS, HttpProblem, JsonResponse
 from csdp.service.routes import PLACE, DatasetName
-from csdp.service.server import answer_requests, open_socket
 from csdp.stream.spec import StreamSpec, read_spec
 
 #: Name of the dataset.

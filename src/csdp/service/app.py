@@ -1,15 +1,20 @@
-"""The application: datasets open while it runs, routes, dashboard, metrics, and what is done around every request."""
+"""The application and its web server: datasets open while it runs, routes, dashboard, metrics, and what is done around
+every request.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from fastapi import APIRouter, FastAPI
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.staticfiles import StaticFiles
@@ -17,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import csdp
 from csdp.errors import InputError, LedgerTermsError
+from csdp.files import forbid_core_dumps
 from csdp.noise import ENDLESS, prepare_draws
 from csdp.service import Settings, routes
 from csdp.service.access import PendingBytes, RateLimit, Service
@@ -24,9 +30,17 @@ from csdp.service.dataset import ServedDataset
 from csdp.service.events import Feed
 from csdp.service.keys import Keys
 from csdp.service.responses import HttpProblem, error_place, install_handlers
+from csdp.stream import stop_on_signals
 from csdp.stream.spec import read_spec
 
 log = logging.getLogger("csdp.service")
+
+#: Connections of one process at once.
+_CONNECTIONS = 1000
+#: Seconds after which an idle connection is closed; and, at the end, until requests under way are given up.
+_IDLE, _GRACE = 20, 5
+#: Bytes of the head of a request, and of what follows its body.
+_HEAD = 2**16
 
 DASHBOARD = Path(__file__).parent / "dashboard"
 
@@ -232,3 +246,76 @@ class Metrics:
                     gauge.labels(name).set(float(figures[figure]))
             listeners.labels(name).set(service.feeds[name].listeners)
         return generate_latest(self._own) + generate_latest(scrape)
+
+
+# ---- the web server --------------------------------------------------------------------------------------------------
+
+
+class Server(uvicorn.Server):
+    """A web server that logs nothing of a request, and ends live events when it stops."""
+
+    def __init__(self, app: FastAPI) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="h11",
+                h11_max_incomplete_event_size=_HEAD,
+                loop="asyncio",
+                ws="none",
+                access_log=False,
+                log_level="warning",
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=_CONNECTIONS,
+                timeout_keep_alive=_IDLE,
+                timeout_graceful_shutdown=_GRACE,
+            )
+        )
+        self._service: Service = app.state.service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End live events, then wait for the requests that are under way."""
+        for feed in self._service.feeds.values():
+            await feed.close()
+        await super().shutdown(sockets)
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """A listening socket."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # With its protocol: asyncio sends answers at once (TCP_NODELAY) only where it knows that it is TCP.
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or "no such address"
+        raise InputError(f"{host}:{port}: {why}; give another --host or --port") from None
+    listening.listen(2048)
+    return listening
+
+
+def serve(settings: Settings, *, host: str, port: int, ready: Callable[[int], None]) -> None:
+    """Serve until SIGINT or SIGTERM, or until the right to publish a dataset is lost.
+
+    Args:
+        settings: of the service.
+        host: the address to listen on.
+        port: the port; 0 for any free one.
+        ready: called with the port when clients can connect.
+    """
+    forbid_core_dumps()
+    datasets = open_datasets(settings)  # first: a mistake in a specification is an error before anything listens
+    with open_socket(host, port) as listening:
+        ready(listening.getsockname()[1])
+        answer_requests(create(settings, datasets), listening)
+    for dataset in datasets.values():
+        if dataset.lost is not None:
+            raise dataset.lost
+
+
+def answer_requests(app: FastAPI, listening: socket.socket) -> None:
+    """Answer requests until SIGINT or SIGTERM, which is a regular end."""
+    # uvicorn raises the signal that ended it once more when it is done.
+    with stop_on_signals(threading.Event()):
+        Server(app).run(sockets=[listening])
