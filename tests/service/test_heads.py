@@ -24,7 +24,7 @@ def exchange(port, *parts):
     return answer
 
 
-@pytest.mark.parametrize("what", ["one header", "many headers", "trailers", "one trailer", "the address"])
+@pytest.mark.parametrize("what", ["many headers", "one trailer", "the address"])
 def test_a_head_without_end_is_cut_off(tmp_path, what):
     with serving(settings_of(tmp_path)) as served:
         key = served.access.headers("writer")["Authorization"]
@@ -32,9 +32,7 @@ def test_a_head_without_end_is_cut_off(tmp_path, what):
         chunked = begin + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n"
         piece = b"x" * 10_000
         endless = {
-            "one header": [begin, b"X: ", *[piece] * 1000],
             "many headers": [begin, *[b"X: 1\r\n" * 2000] * 1000],
-            "trailers": [chunked, *[b"X: 1\r\n" * 2000] * 1000],
             "one trailer": [chunked, b"X: ", *[piece] * 1000],
             "the address": [b"GET /", *[piece] * 1000],
         }

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal, Self
 
@@ -226,7 +227,7 @@ class StreamSpec(Section):
                     raise ValueError(f"{key}: {_USE_PLAN}")
         return content
 
-    @property
+    @cached_property
     def clock(self) -> Clock:
         """The grid of ticks."""
         return self.clock_section.clock()
