@@ -190,7 +190,7 @@ def beside_listeners(seconds: float) -> Iterator[Record]:
 
 
 def at_once(seconds: float) -> Iterator[Record]:
-    """Eight writers at once, of one dataset or of eight: those that wait share a charge, a record and the disk."""
+    """Eight writers at once, of one dataset or of eight."""
     for names in ([NAME] * 8, [f"{NAME}-{i}" for i in range(8)]):
         with service(100, per_tick=1, names=sorted(set(names)), lateness=16) as (port, texts, process):
             shared = Snapshots(100)

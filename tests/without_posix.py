@@ -59,7 +59,7 @@ def _list_names(body, platform):
 def take_away():
     """Make this process as poor as one on Windows."""
     packages = (
-        "concurrent.futures.process cryptography.hazmat.primitives.ciphers duckdb fastapi httptools logging.handlers"
+        "concurrent.futures.process cryptography.hazmat.primitives.ciphers duckdb fastapi logging.handlers"
         " matplotlib.pyplot narwhals numba paho.mqtt.client portalocker prometheus_client pyarrow.compute pyarrow.csv"
         " pyarrow.parquet rich.progress scipy.optimize scipy.sparse.csgraph scipy.stats sqlalchemy.dialects.sqlite"
         " sqlite3 subprocess typer.testing uvicorn zipfile"

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import threading
 import time as system
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Literal
 
+from csdp.check import choice, number, whole
 from csdp.errors import InputError
 
 log = logging.getLogger("csdp.clock")
@@ -32,7 +33,6 @@ Verdict = Literal["open", "late", "ahead", "undated"]
 TIME_LIMIT = 2**53
 #: 1 January 2000. A smaller number is no timestamp of a live stream: it counts ticks, and is not to be taken for one.
 EARLIEST = 946_684_800
-_UNITS = {"ms": 1e-3, "s": 1, "sec": 1, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,6 @@ class Mark:
 
     newest: Time
     closed: int
-
-
-@dataclass(frozen=True)
-class Advance:
-    """What one time did: the mark after it, whether it counts, and the ticks that it closed, in order."""
-
-    mark: Mark | None
-    verdict: Verdict
-    closed: range
 
 
 @dataclass(frozen=True)
@@ -69,15 +60,15 @@ class Clock:
     A time that counts is at most `now + ahead`, so the watermark is at most `now + ahead - lateness <= now`.
 
     >>> clock = Clock(step=60, lateness=30, times="data")
-    >>> first = clock.observe(None, 100)
-    >>> clock.tick(100), first.verdict, list(first.closed)
-    (1, 'open', [])
-    >>> later = clock.observe(first.mark, 155)
-    >>> list(later.closed), clock.observe(later.mark, 119).verdict
-    ([1], 'late')
+    >>> mark, verdict = clock.observe(None, 100)
+    >>> clock.tick(100), verdict, mark.closed
+    (1, 'open', 0)
+    >>> mark, _ = clock.observe(mark, 155)
+    >>> mark.closed, clock.observe(mark, 119)[1]
+    (1, 'late')
     >>> wall = Clock(step=60, lateness=30)
-    >>> wall.observe(None, 1_714_564_831, limit=wall.limit(1_714_564_800)).verdict
-    'ahead'
+    >>> wall.observe(None, 1_714_564_831, limit=wall.limit(1_714_564_800))
+    (None, 'ahead')
     """
 
     step: int
@@ -87,30 +78,16 @@ class Clock:
     times: Times = "wall"
 
     def __post_init__(self) -> None:
-        if isinstance(self.step, bool) or not isinstance(self.step, int) or not 1 <= self.step <= TIME_LIMIT:
-            raise InputError(f"clock: step {self.step!r} given; a whole number, 1 or more")
-        if isinstance(self.origin, bool) or not isinstance(self.origin, int) or abs(self.origin) > TIME_LIMIT:
-            raise InputError(f"clock: origin {self.origin!r} given; a whole number")
-        for name in ("lateness", "ahead"):
-            value = getattr(self, name)
-            if name == "ahead" and value is None:
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= TIME_LIMIT:
-                raise InputError(f"clock: {name} {value!r} given; a number, 0 or more")
-        if self.times not in ("wall", "data"):
-            raise InputError(f"clock: times {self.times!r} given; 'wall' or 'data'")
-        self._check_settings()
-
-    def _check_settings(self) -> None:
-        """`ahead` belongs to the wall clock, and may not undo what the lateness promises."""
-        if self.ahead is not None and self.times == "data":
+        object.__setattr__(self, "step", whole("clock: step", self.step, least=1, most=TIME_LIMIT))
+        object.__setattr__(self, "origin", whole("clock: origin", self.origin, least=-TIME_LIMIT, most=TIME_LIMIT))
+        number("clock: lateness", self.lateness, least=0, most=TIME_LIMIT)
+        choice("clock: times", self.times, ("wall", "data"))
+        if self.ahead is None:
+            return
+        if self.times == "data":
             raise InputError("clock: ahead given; with times='data' nothing says what the present is")
-        if self.ahead is not None and self.ahead > self.lateness:
-            raise InputError(
-                f"clock: ahead {self.ahead:g} given, lateness {self.lateness:g}; ahead is at most the lateness, or a "
-                "time from the future would close ticks before they are over and publish the present as if it were "
-                "old. Give a smaller ahead or a longer lateness"
-            )
+        # A longer `ahead` would close ticks before they are over, and publish the present as if it were old.
+        number("clock: ahead", self.ahead, least=0, most=self.lateness, hint="at most the lateness")
 
     def tick(self, time: Time) -> int:
         """The tick that a time belongs to: floor((time - origin) / step), exactly."""
@@ -124,41 +101,36 @@ class Clock:
         """The greatest time that counts while the wall clock shows `now`."""
         return now + (self.lateness if self.ahead is None else self.ahead)
 
-    def observe(self, mark: Mark | None, time: Time, *, limit: Time | None = None) -> Advance:
+    def observe(self, mark: Mark | None, time: Time, *, limit: Time | None = None) -> tuple[Mark | None, Verdict]:
         """A reading of some time arrives. Times beyond `limit` are refused; the wall clock always gives one."""
         check_time(time)
-        self._check_limit(limit)
-        if limit is not None and time > limit:
-            return Advance(mark, "ahead", range(0))
-        if self.times == "wall" and time < EARLIEST:
-            return Advance(mark, "undated", range(0))
-        moved = self.advance(mark, time)
-        assert moved.mark is not None
-        return replace(moved, verdict="late" if self.tick(time) <= moved.mark.closed else "open")
-
-    def _check_limit(self, limit: Time | None) -> None:
         if self.times == "wall" and limit is None:
             raise InputError("clock: no limit given; with times='wall' give what the wall clock allows, limit(now)")
+        if limit is not None and time > limit:
+            return mark, "ahead"
+        if self.times == "wall" and time < EARLIEST:
+            return mark, "undated"
+        moved = self.advance(mark, time)
+        return moved, "late" if self.tick(time) <= moved.closed else "open"
 
-    def advance(self, mark: Mark | None, time: Time) -> Advance:
+    def advance(self, mark: Mark | None, time: Time) -> Mark:
         """Time passes, with or without a reading. It never runs backwards.
 
         The first time of all closes nothing: what lies before its watermark was never open.
         """
         check_time(time)
+        if mark is not None and time <= mark.newest:
+            return mark
         closed = self.tick(time - self.lateness) - 1
-        if mark is None:
-            return Advance(Mark(time, closed), "open", range(0))
-        if time <= mark.newest:
-            return Advance(mark, "open", range(0))
-        closed = max(closed, mark.closed)
-        return Advance(Mark(time, closed), "open", range(mark.closed + 1, closed + 1))
+        return Mark(time, closed if mark is None else max(closed, mark.closed))
 
     def over(self, now: Time) -> int:
         """The last tick whose end the wall clock has passed."""
         return self.tick(now) - 1
 
 
+#: The largest step of the time of day, in seconds, that counts as a correction.
+_TOLERANCE = 5.0
 #: Seconds of a clock that cannot be set; it also counts while the machine sleeps where the system supports it.
 _since_boot: Callable[[], float] = (
     partial(system.clock_gettime, system.CLOCK_BOOTTIME) if hasattr(system, "CLOCK_BOOTTIME") else system.monotonic
@@ -168,14 +140,13 @@ _since_boot: Callable[[], float] = (
 class WallClock:
     """Seconds since 1970, checked against a clock that cannot be set. Safe to ask from several threads.
 
-    A step forward of more than `tolerance` seconds is not believed: `now` goes on as if it had not happened, until the
+    A step forward of more than `_TOLERANCE` seconds is not believed: `now` goes on as if it had not happened, until the
     time of day is back, or an operator confirms it by restarting the process. A step back is believed at once: it only
     makes ticks close later. Smaller steps are corrections, and are followed.
 
     Args:
         time: the time of day.
         elapsed: seconds since any moment, from a clock that cannot be set.
-        tolerance: the largest step, in seconds, that counts as a correction.
 
     >>> day, passed = [1000.0], [0.0]
     >>> clock = WallClock(time=lambda: day[0], elapsed=lambda: passed[0])
@@ -187,16 +158,12 @@ class WallClock:
     (1120.0, '')
     """
 
-    def __init__(
-        self,
-        *,
-        time: Callable[[], float] = system.time,
-        elapsed: Callable[[], float] = _since_boot,
-        tolerance: float = 5.0,
-    ) -> None:
-        self._time, self._elapsed, self._tolerance = time, elapsed, tolerance
+    def __init__(self, *, time: Callable[[], float] = system.time, elapsed: Callable[[], float] = _since_boot) -> None:
+        self._time = time
+        self._elapsed = elapsed
         self._lock = threading.Lock()
-        self._shown, self._passed = time(), elapsed()
+        self._shown = time()
+        self._passed = elapsed()
         self.trouble = ""  #: in words, for the operator, while the time of day is not what it should be
 
     def now(self) -> float:
@@ -205,7 +172,7 @@ class WallClock:
             shown, passed = self._time(), self._elapsed()
             expected = self._shown + (passed - self._passed)
             step = shown - expected
-            if abs(step) <= self._tolerance:
+            if abs(step) <= _TOLERANCE:
                 self._shown, self._passed = shown, passed
                 self._report("")
             elif step > 0:
@@ -238,8 +205,6 @@ def parse_time(given: object) -> Time:
     """
     if not isinstance(given, str):
         return check_time(given)
-    from datetime import UTC, datetime
-
     try:
         stamp = datetime.fromisoformat(given.strip())
     except ValueError:
@@ -250,21 +215,3 @@ def parse_time(given: object) -> Time:
         return check_time(stamp.timestamp())
     except (OverflowError, ValueError):
         raise InputError("time: a timestamp out of range") from None
-
-
-def parse_duration(given: object) -> Time:
-    """A length of time: a number in the unit of the readings' times, or text such as "30s", "5min", "1h", "1D".
-
-    >>> parse_duration("15min"), parse_duration(5), parse_duration("500ms")
-    (900, 5, 0.5)
-    """
-    wrong = InputError(f"{given!r} given; a number, or text such as '30s', '5min', '1h' or '1D'")
-    if isinstance(given, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", given)
-        if match is None or match[2].lower() not in _UNITS:
-            raise wrong
-        number = float(match[1]) * _UNITS[match[2].lower()]
-        return int(number) if number.is_integer() else number
-    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
-        raise wrong
-    return given

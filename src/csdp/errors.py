@@ -6,8 +6,7 @@ private reading::
     CsdpError
     ├── InputError (also a ValueError)     something given is not valid
     │   ├── AlteredPlanError               a plan holds another chain than it was written for
-    │   ├── UncheckedModelError            the data reject the model, or did not test it
-    │   └── LastAdminError                 the last admin key was to be revoked (csdp.service)
+    │   └── UncheckedModelError            the data reject the model, or did not test it
     ├── NoStationaryLawError               several stationary laws, or none that can be checked
     ├── TooLargeError                      the work would pass a stated size limit
     ├── InfeasibleError                    no plan meets the target

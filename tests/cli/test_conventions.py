@@ -164,7 +164,7 @@ class TestErrors:
         keys = tmp_path / "none" / "keys.json"
         message = fails("serve", "key", "new", "--role", "reader", "--dataset", "d", "--keys", keys)
         assert message == f"csdp: {keys}: its folder does not exist; make it first, or give another file"
-        assert "a folder given" in fails(
+        assert "this is a folder; give a file" in fails(
             "serve", "key", "new", "--role", "reader", "--dataset", "d", "--keys", tmp_path
         )
 

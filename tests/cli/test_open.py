@@ -172,13 +172,16 @@ class TestTrouble:
     @pytest.mark.parametrize(
         ("text", "told"),
         [
-            ("time = 'a'\n", "input.toml:1: input.file: not given"),
-            ("file = 'd.csv'\nduplicates = 'some'\n", "input.toml:3: input.duplicates: 'some' given; one of 'refuse'"),
+            ("time = 'a'\n", "input.toml: input.file: not given"),
+            (
+                "file = 'd.csv'\nduplicates = 'some'\n",
+                "input.toml: input.duplicates: 'some' given; input should",
+            ),
             ("file = 'd.csv'\ndelimeter = ';'\n", "unknown key (did you mean 'delimiter'?)"),
-            ("file = 'd.csv'\nstep = 0\n", "input: step: 0 given; a whole number, at least 1"),
+            ("file = 'd.csv'\nstep = 0\n", "input.toml: input.step"),
         ],
     )
-    def test_mistakes_in_the_section_have_their_line(self, fails, tmp_path, text, told):
+    def test_mistakes_in_the_section_name_their_key(self, fails, tmp_path, text, told):
         (tmp_path / "input.toml").write_text(f"[input]\n{text}")
         assert told in fails("open", tmp_path / "input.toml")
 

@@ -113,7 +113,7 @@ def test_init_says_how_to_get_a_plan(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [("dataset = 5", "stream.toml:1: dataset: 5 given"), ("[", "not TOML"), ("", "no 'dataset'")],
+    [("dataset = 5", "stream.toml: dataset: 5 given"), ("[", "not TOML"), ("", "dataset: not given")],
 )
 def test_mistakes_are_one_line(fails, tmp_path, content, words):
     (tmp_path / "stream.toml").write_text(content)

@@ -6,7 +6,6 @@ CSDP_SEED and CSDP_OUTAGE (seconds) set the sizes; docs/testing.md has those tha
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -21,7 +20,6 @@ import httpx
 import pytest
 
 from csdp.ledger import Ledger
-from csdp.service.responses import HttpProblem
 
 import postgres  # isort: skip
 from deployment.machine import call, find, need  # isort: skip
@@ -358,28 +356,3 @@ def test_a_broker_that_is_gone_for_long(tmp_path):
     published, summary = check(folder)
     assert len(published) >= wards.tick - 4
     assert summary.lost == 0
-
-
-def test_requests_that_wait_are_published_together(tmp_path):
-    """Bodies that had to wait have their turn together: one charge and one record, each with its own answer."""
-    with serving(settings_of(tmp_path)) as served:
-        dataset = served.app.state.service.datasets[WARD]
-        thread, hold = dataset.publisher_thread, threading.Event()
-        with served.client("writer") as writer:
-            for tick in range(3):
-                assert writer.post(f"{URL}/snapshots", json=snapshot(tick)).status_code == 200
-        begun = dataset.head()
-        thread.submit(hold.wait, 60)
-        bodies = [json.dumps(snapshot(tick)).encode() for tick in range(3, 8)]
-        bodies[2:2] = [b"no message", json.dumps(snapshot(0)).encode()]
-        works = [thread.ingest([body], many=False, settings=dataset._settings) for body in bodies]
-        gone = thread.ingest([], many=False, settings=dataset._settings)  # nobody waits for it any more
-        hold.set()
-        with pytest.raises(HttpProblem):
-            works[2].result(60)
-        counts = [work.result(60) for work in works[:2] + works[3:]]
-        assert [one["late"] for one in counts] == [0, 0, 1, 0, 0, 0]
-        assert not gone.done()
-        with Ledger.open(tmp_path / "ledger.db", read_only=True) as ledger:
-            kinds = [entry.kind for entry in ledger.entries(WARD, after=begun)]
-        assert kinds == ["reserve"] * 5 + ["commit"] * 5

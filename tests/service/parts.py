@@ -17,9 +17,8 @@ import httpx
 from csdp import Mean, Plan
 from csdp.planning.plan_file import PlanFile
 from csdp.service import Settings
-from csdp.service.app import create
+from csdp.service.app import Server, create, open_socket
 from csdp.service.keys import Keys, new_key
-from csdp.service.server import Server, open_socket
 
 from stream.parts import pairs  # isort: skip
 

@@ -57,7 +57,7 @@ class Listener:
     """One client of a feed; `ids` are those of the events that it got."""
 
     def __init__(self, feed, after=None):
-        self._stream, self.text = feed.listen(after), b""
+        self._stream, self.text = feed.listen(after, lambda: True), b""
 
     async def take(self):
         self.text += await asyncio.wait_for(anext(self._stream), 10)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from pathlib import Path
 
@@ -140,7 +139,7 @@ def test_an_id_beyond_the_newest_entry_is_answered(served):
 def test_a_client_far_behind_reads_the_ledger(served, monkeypatch):
     import csdp.service.events as feed
 
-    monkeypatch.setattr(feed, "_BUFFERED", 3)
+    monkeypatch.setattr(feed, "_PAGES", 2)
     monkeypatch.setattr(feed, "_PAGE", 4)
     writer, reader = served.client("writer"), served.client("reader")
     with reader.stream("GET", f"{URL}/events") as first:  # somebody listens, so the newest events are kept
@@ -154,42 +153,6 @@ def test_a_client_far_behind_reads_the_ledger(served, monkeypatch):
         with reader.stream("GET", f"{URL}/events", headers={"Last-Event-ID": "0"}) as second:
             behind = (content["tick"] for name, _, content in events(second) if name == "release")
             assert [next(behind) for _ in range(12)] == ticks == list(range(1, 13))
-
-
-@pytest.mark.parametrize("clients", [40, pytest.param(200, marks=pytest.mark.slow)])
-def test_many_listeners_hear_every_release(served, clients):
-    """Also where they are at different places. How long a writer waits is measured by bench/service.py."""
-    writer = served.client("writer")
-    hand_in(writer, range(60))
-    heard, begun = [], []
-
-    def listen(last):
-        headers = {} if last is None else {"Last-Event-ID": str(last)}
-        with served.client("reader").stream("GET", f"{URL}/events", headers=headers) as live:
-            ticks = []
-            for number, (name, _, content) in enumerate(events(live)):
-                if number == 0:  # the first event shows that the stream follows the ledger
-                    begun.append(live.status_code)
-                ticks += [content["tick"]] if name == "release" else []
-                if ticks and ticks[-1] >= 100:
-                    break
-            heard.append(ticks)
-
-    listeners = [threading.Thread(target=listen, args=((None, 0, 7)[i % 3],)) for i in range(clients)]
-    for listener in listeners:
-        listener.start()
-    deadline = time.monotonic() + 120
-    while len(begun) < clients:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert set(begun) == {200}
-    for tick in range(60, 100):
-        hand_in(writer, [tick])
-    hand_in(writer, range(100, 103))
-    for listener in listeners:
-        listener.join(120)
-    assert len(heard) == clients
-    assert all(ticks == list(range(ticks[0], ticks[-1] + 1)) and ticks[0] <= 60 for ticks in heard)
 
 
 def test_answers_have_the_fields_that_the_page_lists_and_no_others(served):
@@ -228,9 +191,7 @@ def test_pages_and_description(shared):
         for operation in methods.values():
             assert operation["summary"], path
             assert operation["description"], path
-            codes = set(operation["responses"])
-            assert "500" in codes
-            assert operation["x-roles"] == [] or {"401", "403", "429"} <= codes
+            assert {"4XX", "5XX"} <= set(operation["responses"])
     page = client.get("/")
     assert page.status_code == 200
     assert "default-src 'none'" in page.headers["content-security-policy"]

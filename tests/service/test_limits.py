@@ -6,7 +6,6 @@ import json
 import socket
 import sqlite3
 import time
-from itertools import chain, repeat
 
 import pytest
 import sqlalchemy as sa
@@ -76,34 +75,6 @@ def rest(raw):
     return found
 
 
-@pytest.mark.parametrize(
-    "begin", [b"", b"GET /health HTTP/1.1\r\nHost: x\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"]
-)
-def test_a_head_that_arrives_slowly(tmp_path, begin):
-    """Byte by byte, and valid as far as it goes: after an answer the next request is as slow."""
-    within = begin and not begin.endswith(b"\r\n\r\n")
-    rest_of_head = chain(b"" if within else b"GET /health HTTP/1.1\r\n", b"X: ", repeat(ord("x")))
-    with serving(settings_of(tmp_path, header_seconds=0.4)) as served:
-        with socket.create_connection(("127.0.0.1", served.port), 10) as raw:
-            raw.sendall(begin)
-            begun = time.monotonic()
-            raw.settimeout(0.05)
-            seen, closed = b"", False
-            while not closed and time.monotonic() < begun + 10:
-                try:
-                    raw.sendall(bytes([next(rest_of_head)]))
-                    part = raw.recv(65536)
-                except TimeoutError:
-                    continue
-                except OSError:
-                    part = b""
-                seen += part
-                closed = not part
-            assert closed
-            assert (b" 200 " in seen) == begin.endswith(b"\r\n\r\n")
-        assert served.client().get("/health").status_code == 200
-
-
 def test_a_client_that_does_not_take_its_events_is_left(tmp_path):
     with serving(settings_of(tmp_path, send_seconds=0.5), send_buffer=4096) as served:
         writer = served.client("writer", timeout=300)
@@ -146,7 +117,7 @@ def test_too_many_listeners(tmp_path):
             third = reader.get(f"{URL}/events")
             refused(third, 503, "busy")
             assert int(third.headers["retry-after"]) > 0
-        wait_until(lambda: served.app.state.service.listening == 0)
+        wait_until(lambda: served.app.state.service.feeds[WARD].listeners == 0)
         with reader.stream("GET", f"{URL}/events") as again:
             assert again.status_code == 200
 

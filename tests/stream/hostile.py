@@ -56,13 +56,6 @@ def lines(messages):
     return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
 
 
-def single(message):
-    """A snapshot as one message for each sequence."""
-    if "sequence" in message:
-        return [message]
-    return [{"time": message["time"], "sequence": name, "value": value} for name, value in message["values"].items()]
-
-
 def published(folder):
     """The ticks in the ledger: each of them over by the wall clock, and nothing charged beside them."""
     with Ledger.open(folder / "ledger.db", read_only=True) as ledger:
@@ -74,4 +67,4 @@ def published(folder):
     return ticks
 
 
-__all__ = ["AGE", "DATASET", "LATENESS", "NAMES", "POISON", "STEP", "honest", "lines", "published", "single", "spec"]
+__all__ = ["AGE", "DATASET", "LATENESS", "NAMES", "POISON", "STEP", "honest", "lines", "published", "spec"]

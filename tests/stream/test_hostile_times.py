@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from csdp import Mean, Plan, ReadingRange
+from csdp.cli.init import first_spec
 from csdp.errors import InputError
 from csdp.ledger import Ledger
 from csdp.publisher import Publisher
 from csdp.report.certificate import certify
 from csdp.stream import Clock, Runner, run
-from csdp.stream.from_spec import open_stream
-from csdp.stream.spec import read_spec
-from csdp.stream.template import first_spec
+from csdp.stream.spec import open_stream, read_spec
 from csdp.stream.ticks import REPEATS
 
 from stream import hostile  # isort: skip
@@ -26,8 +25,8 @@ from stream.parts import DATASET, NAMES, NOW, Memory, Wall, pairs, plan, publish
 
 def stream(path, messages):
     """`csdp stream` of these lines; what became of the messages."""
-    with open_stream(read_spec(path), stdin=io.BytesIO(hostile.lines(messages))) as live:
-        return run(live.runner, live.source).fates
+    with open_stream(read_spec(path), stdin=io.BytesIO(hostile.lines(messages))) as (runner, source):
+        return run(runner, source).fates
 
 
 class TestLines:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from csdp.errors import InputError
 from csdp.publisher import Skipped
-from csdp.stream import Nearest
+from csdp.stream.messages import Nearest
 
 from stream.parts import DATASET, NAMES, Memory, SeenBy, feed, plan, published, running  # isort: skip
 

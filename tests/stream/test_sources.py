@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from csdp.errors import InputError
-from csdp.stream import Bad, Clock, FileSource, Reading, Snapshot, StreamSource, run, stop_on_signals
-from csdp.stream.messages import MAX_BYTES, decode_message
+from csdp.stream import Clock, FileSource, Reading, Snapshot, StreamSource, run, stop_on_signals
+from csdp.stream.messages import MAX_BYTES, Bad, decode_message
 from csdp.stream.sources import LineSplitter
 
 from stream.parts import NAMES, NOW, Memory, Wall, published, running  # isort: skip
@@ -144,7 +144,7 @@ class TestFiles:
 
 
 class TestRun:
-    def test_a_slow_sink_slows_the_source_down(self, tmp_path):
+    def test_a_slow_sink_slows_the_source_down(self, tmp_path, monkeypatch):
         """Between the two there are never more messages than the queue holds."""
         handed = []
 
@@ -161,7 +161,8 @@ class TestRun:
         sink = Memory()
         sink.open.clear()
         with running(tmp_path, sink=sink) as runner:
-            live = threading.Thread(target=run, args=(runner, Endless()), kwargs={"queue_size": 10})
+            monkeypatch.setattr("csdp.stream.sources.QUEUE", 10)
+            live = threading.Thread(target=run, args=(runner, Endless()))
             live.start()
             time.sleep(0.6)
             stuck = len(handed)
@@ -199,6 +200,19 @@ class TestRun:
             threading.Thread(target=stop_after_some, daemon=True).start()
             status = run(runner, Broker())
         assert acknowledged == list(range(status.fates["accepted"]))
+
+    def test_a_source_that_raises_loses_nothing_that_it_handed_over(self, tmp_path):
+        class Breaks:
+            def run(self, emit, stop):
+                assert all(emit(Reading(name, 10 * tick + 5, 1)) for tick in range(6) for name in NAMES)
+                raise RuntimeError("the wire is cut")
+
+            def state(self):
+                return ""
+
+        with running(tmp_path) as runner, pytest.raises(RuntimeError, match="the wire is cut"):
+            run(runner, Breaks())
+        assert list(published(tmp_path)) == [1, 2, 3, 4]
 
     def test_the_wall_clock_closes_ticks(self, tmp_path):
         sink, wall = Memory(), Wall(NOW)

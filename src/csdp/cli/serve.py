@@ -61,7 +61,7 @@ def serve(
         raise InputError("spec: not given; give --spec, a specification as `csdp init` writes it")
     try:
         from csdp.service import Settings
-        from csdp.service.server import serve as run_server
+        from csdp.service.app import serve as run_server
     except ModuleNotFoundError as error:
         raise InputError(f"the service needs {error.name}: install csdp[service]") from None
     settings = Settings(

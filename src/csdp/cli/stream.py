@@ -37,19 +37,15 @@ def stream(
     """
     from csdp.files import forbid_core_dumps
     from csdp.stream import run, stop_on_signals
-    from csdp.stream.from_spec import open_stream
-    from csdp.stream.spec import read_spec
+    from csdp.stream.spec import open_stream, read_spec
 
     if check:
         print_lines([check_spec(spec)])
         return
     forbid_core_dumps()
-    with (
-        open_stream(read_spec(spec)) as live,
-        stop_on_signals(live.runner.stop),
-        _status_line() as update,
-    ):
-        status = run(live.runner, live.source, by_wall_clock=live.by_wall_clock, on_status=update)
+    found = read_spec(spec)
+    with open_stream(found) as (runner, source), stop_on_signals(runner.stop), _status_line() as update:
+        status = run(runner, source, by_wall_clock=found.by_wall_clock, on_status=update)
     print_notice(summarise_status(status))
 
 
@@ -90,8 +86,7 @@ def _status_line() -> Iterator[Callable[[Status, str], None] | None]:
 
 def check_spec(path: str) -> str:
     """Read a specification and all files that it names, as a start would, without opening a ledger, and describe it."""
-    from csdp.stream.from_spec import load_plan, resolve_names
-    from csdp.stream.spec import read_spec
+    from csdp.stream.spec import load_plan, read_spec, resolve_names
 
     spec = read_spec(path)
     stored = load_plan(spec)

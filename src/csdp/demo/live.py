@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
@@ -35,12 +35,12 @@ from csdp.planning import Frontier, Point, frontier
 from csdp.planning.plan_file import PlanFile
 from csdp.publisher import learn_from_past
 from csdp.service import Settings
-from csdp.service.access import Admin, Reader, Shared, read_json
-from csdp.service.app import create
+from csdp.service.access import for_roles
+from csdp.service.app import answer_requests, create, open_socket
 from csdp.service.dataset import ServedDataset
 from csdp.service.keys import Keys, new_key
-from csdp.service.responses import DatasetName, HttpProblem, JsonResponse, describe_errors
-from csdp.service.server import answer_requests, open_socket
+from csdp.service.responses import PROBLEMS, HttpProblem, JsonResponse
+from csdp.service.routes import PLACE, DatasetName
 from csdp.stream.spec import StreamSpec, read_spec
 
 #: Name of the dataset.
@@ -183,30 +183,20 @@ class LiveDemo:
 
     def router(self) -> APIRouter:
         """The routes of the demonstration, besides those of every service."""
-        router = APIRouter()
-        place = "/api/datasets/{name}"
+        router = APIRouter(responses=PROBLEMS)
 
         @router.put(
-            f"{place}/budget",
+            f"{PLACE}/budget",
             tags=["planning"],
             summary="Plan for another budget, and continue under it",
-            response_model=None,
-            responses=describe_errors(401, 403, 404, 408, 409, 413, 415, 422, 429, 503),
-            openapi_extra={"x-roles": ["admin"]},
+            **for_roles("admin"),
         )
-        async def change(request: Request, name: DatasetName, service: Shared, _: Admin) -> Response:
+        async def change(name: DatasetName, asked: NewBudget) -> Response:
             """Recorded in the ledger. What was published counts on; a larger limit needs `allow_more`."""
-            return JsonResponse(await self.change_budget(await read_json(request, service, NewBudget)))
+            return JsonResponse(await self.change_budget(asked))
 
-        @router.get(
-            f"{place}/replay",
-            tags=["datasets"],
-            summary="What is replayed",
-            response_model=None,
-            responses=describe_errors(401, 403, 404, 429),
-            openapi_extra={"x-roles": ["reader", "admin"]},
-        )
-        async def replay(name: DatasetName, _: Reader) -> Response:
+        @router.get(f"{PLACE}/replay", tags=["datasets"], summary="What is replayed", **for_roles("reader", "admin"))
+        async def replay(name: DatasetName) -> Response:
             """The times of the ticks: they are public, and count steps of three hours in which flights depart."""
             rest = self.model.rest
             times = rest.times.astype("datetime64[m]").astype(str).tolist()

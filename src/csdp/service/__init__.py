@@ -22,7 +22,6 @@ class Settings:
         max_lines: most lines of NDJSON in one body.
         max_waiting: bytes of request bodies held in memory; above it writers get 503.
         body_seconds: time limit for receiving a body.
-        header_seconds: time limit for receiving the head of a request.
         send_seconds: time limit for a client to accept a piece of an answer.
         max_listeners: clients on live events.
         work_seconds: how long a request may wait for its dataset.
@@ -39,7 +38,6 @@ class Settings:
     max_lines: int = 100_000
     max_waiting: int = 64 * 2**20
     body_seconds: float = 30.0
-    header_seconds: float = 10.0
     send_seconds: float = 30.0
     max_listeners: int = 200
     work_seconds: float = 30.0

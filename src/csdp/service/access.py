@@ -1,19 +1,17 @@
-"""Who may do what, and how much: the role check of every route, request rates, and limits on request bodies."""
+"""Who may do what, and how much: the roles of every route, request rates, and limits on request bodies."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from csdp.errors import InputError
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from csdp.service.app import Metrics
 
 Result = TypeVar("Result")
-Model = TypeVar("Model", bound=BaseModel)
 Credentials = Annotated[
     HTTPAuthorizationCredentials | None,
     Security(HTTPBearer(auto_error=False, description="An API key: `Authorization: Bearer csdp_...`")),
@@ -49,7 +46,9 @@ class RateLimit:
     """
 
     def __init__(self, *, rate: float, burst: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rate, self._burst, self._clock = rate, burst, clock
+        self._rate = rate
+        self._burst = burst
+        self._clock = clock
         self._tokens: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, client: str) -> float:
@@ -108,11 +107,6 @@ class Service:
     pending: PendingBytes
     metrics: Metrics
     feeds: dict[str, Feed] = field(default_factory=dict)
-    listening: int = 0  #: clients on live events
-
-    def remove_listener(self) -> None:
-        """Count one client on live events less."""
-        self.listening -= 1
 
 
 async def get_service(request: Request) -> Service:
@@ -121,29 +115,34 @@ async def get_service(request: Request) -> Service:
     return service
 
 
-def _address(request: Request) -> str:
-    return request.client.host if request.client is not None else ""
+async def get_key(request: Request) -> Key:
+    """The key that `for_roles` has found."""
+    key: Key = request.state.key
+    return key
 
 
-def require(*roles: Role) -> Callable[..., Awaitable[Key]]:
-    """The dependency of a route: a key with one of these roles, valid for the dataset in the path if there is one.
+Shared = Annotated[Service, Depends(get_service)]
+CurrentKey = Annotated[Key, Depends(get_key)]
 
-    It runs before the body of a request is read. Wrong keys are rate limited by address, right ones by key.
+
+def for_roles(*roles: Role) -> dict[str, Any]:
+    """Settings of a route: a key with one of these roles, valid for the dataset in the path if there is one.
+
+    It is checked before the body of a request is read. Wrong keys are rate limited by address, right ones by key.
     """
 
-    async def check(request: Request, credentials: Credentials = None) -> Key:
-        service = await get_service(request)
+    async def check(request: Request, service: Shared, credentials: Credentials = None) -> None:
         challenge = {"WWW-Authenticate": 'Bearer realm="csdp"'}
         if credentials is None:
             detail = "an API key is needed: `Authorization: Bearer csdp_...`"
             raise HttpProblem(401, "no-key", detail, headers=challenge)
         try:
             key = service.keys.find(credentials.credentials)
-        except InputError:
+        except (InputError, OSError):
             detail = "the file of keys cannot be used; the operator's log has the reason"
             raise HttpProblem(500, "keys", detail) from None
         if key is None:
-            service.failures.check(_address(request))
+            service.failures.check(request.client.host if request.client is not None else "")
             raise HttpProblem(401, "wrong-key", "this API key is not known, or was removed", headers=challenge)
         service.rate.check(key.id)
         if key.role not in roles:
@@ -153,16 +152,9 @@ def require(*roles: Role) -> Callable[..., Awaitable[Key]]:
         if name is not None and not (key.covers(name) and name in service.datasets):
             detail = "no such dataset for this key; GET /api/datasets lists those there are"
             raise HttpProblem(404, "no-dataset", detail)
-        return key
+        request.state.key = key
 
-    return check
-
-
-Shared = Annotated[Service, Depends(get_service)]
-Writer = Annotated[Key, Depends(require("writer"))]
-Reader = Annotated[Key, Depends(require("reader", "admin"))]
-AnyRole = Annotated[Key, Depends(require("writer", "reader", "admin"))]
-Admin = Annotated[Key, Depends(require("admin"))]
+    return {"dependencies": [Depends(check)], "openapi_extra": {"x-roles": list(roles)}}
 
 
 async def run_in_thread(service: Service, work: Callable[[], Result]) -> Result:
@@ -175,48 +167,28 @@ async def run_in_thread(service: Service, work: Callable[[], Result]) -> Result:
         raise busy_problem("the ledger takes long to answer; ask again a little later", seconds=5) from None
 
 
-async def read_json(request: Request, service: Service, model: type[Model]) -> Model:
-    """The body of a small request in JSON, as a record."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HttpProblem(415, "type", "send application/json")
-    with service.pending.reserve() as reserve:
-        body = await read_body(request, reserve, limit=2**16, seconds=service.settings.body_seconds)
-    try:
-        return model.model_validate(json.loads(body))
-    except ValidationError as error:
-        problem = HttpProblem(422, "invalid", "not a valid request; `errors` names what is wrong")
-        problem.errors = [{"where": ".".join(map(str, one["loc"][:2])), "rule": one["msg"]} for one in error.errors()]
-        raise problem from None
-    except (ValueError, RecursionError):
-        raise HttpProblem(422, "invalid", "not JSON") from None
+async def read_body(request: Request, reserve: Callable[[int], None], settings: Settings) -> bytes:
+    """Read the body of a request: 413 if it is too long, 408 if it takes too long.
 
-
-async def read_body(request: Request, reserve: Callable[[int], None], *, limit: int, seconds: float) -> bytes:
-    """Read the body of a request.
-
-    Args:
-        request: the request.
-        reserve: called with the size of each piece, see `PendingBytes.reserve`.
-        limit: most bytes; 413 above it.
-        seconds: time limit; 408 after it.
+    `reserve` is called with the size of each piece, see `PendingBytes.reserve`.
     """
-    too_long = f"at most {limit:,} bytes in one request; send it in several"
+    too_long = f"at most {settings.max_body:,} bytes in one request; send it in several"
     announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced[:20]) > limit:
+    if announced.isdecimal() and int(announced[:20]) > settings.max_body:
         raise HttpProblem(413, "too-long", too_long)
     parts: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(settings.body_seconds):
             async for part in request.stream():
                 size += len(part)
-                if size > limit:
+                if size > settings.max_body:
                     raise HttpProblem(413, "too-long", too_long)
                 reserve(len(part))
                 parts.append(part)
     except ClientDisconnect:
         raise HttpProblem(400, "cut-off", "the request ended before its body was complete") from None
     except TimeoutError:
-        detail = f"the request was not complete after {seconds:g} seconds"
+        detail = f"the request was not complete after {settings.body_seconds:g} seconds"
         raise HttpProblem(408, "slow", detail, headers={"Connection": "close"}) from None
     return b"".join(parts)

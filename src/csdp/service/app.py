@@ -1,35 +1,46 @@
-"""The application: datasets open while it runs, routes, dashboard, metrics, and what is done around every request."""
+"""The application and its web server: datasets open while it runs, routes, dashboard, metrics, and what is done around
+every request.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from fastapi import APIRouter, FastAPI
-from fastapi.openapi.utils import get_openapi
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 import csdp
 from csdp.errors import InputError, LedgerTermsError
+from csdp.files import forbid_core_dumps
 from csdp.noise import ENDLESS, prepare_draws
 from csdp.service import Settings, routes
 from csdp.service.access import PendingBytes, RateLimit, Service
 from csdp.service.dataset import ServedDataset
 from csdp.service.events import Feed
 from csdp.service.keys import Keys
-from csdp.service.responses import HttpProblem, ProblemDetails, error_place, install_handlers
+from csdp.service.responses import HttpProblem, error_place, install_handlers
+from csdp.stream import stop_on_signals
 from csdp.stream.spec import read_spec
 
 log = logging.getLogger("csdp.service")
+
+#: Connections of one process at once.
+_CONNECTIONS = 1000
+#: Seconds after which an idle connection is closed; and, at the end, until requests under way are given up.
+_IDLE, _GRACE = 20, 5
+#: Bytes of the head of a request, and of what follows its body.
+_HEAD = 2**16
 
 DASHBOARD = Path(__file__).parent / "dashboard"
 
@@ -101,7 +112,7 @@ def create(
     )
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[dict[str, float]]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             tasks: list[asyncio.Task[None]] = []
             for name, dataset in service.datasets.items():
@@ -111,7 +122,7 @@ def create(
                 tasks += map(asyncio.create_task, (dataset.maintain(), feed.follow()))
             tasks += [asyncio.create_task(begin()) for begin in work]
             try:
-                yield {"header_seconds": settings.header_seconds}
+                yield
             finally:
                 for task in tasks:
                     task.cancel()
@@ -124,29 +135,14 @@ def create(
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        openapi_url="/openapi.json",
     )
     app.state.service = service
     install_handlers(app)
     for router in (routes.router, *routers):
         app.include_router(router)
-    if (DASHBOARD / "index.html").is_file():
-        app.mount("/", StaticFiles(directory=DASHBOARD, html=True), name="dashboard")
-    app.openapi = lambda: build_openapi(app)  # type: ignore[method-assign] # FastAPI's way to replace it
+    app.mount("/", StaticFiles(directory=DASHBOARD, html=True), name="dashboard")
     app.add_middleware(RequestBoundary, send_seconds=settings.send_seconds, metrics=service.metrics)
     return app
-
-
-def build_openapi(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with one schema for all errors; built once."""
-    if app.openapi_schema is None:
-        document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        schemas["ProblemDetails"] = ProblemDetails.model_json_schema()
-        for name in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(name, None)
-        app.openapi_schema = document
-    return app.openapi_schema
 
 
 class RequestBoundary:
@@ -157,14 +153,17 @@ class RequestBoundary:
     """
 
     def __init__(self, app: ASGIApp, *, send_seconds: float, metrics: Metrics) -> None:
-        self._app, self._send_seconds, self._metrics = app, send_seconds, metrics
+        self._app = app
+        self._send_seconds = send_seconds
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, status = time.perf_counter(), 0
+        begun = time.perf_counter()
+        status = 0
 
         async def send_answer(message: Message) -> None:
             nonlocal status
@@ -206,36 +205,9 @@ _FIGURES = {
     "present": "leakage of the present",
     "event_level": "plain epsilon-DP of one record",
     "newest_tick": "the newest tick that was charged",
+    "model_reliable": "0 if the data reject the model of the leakage, or did not test it",
+    "ahead": "messages refused by this process: their time lay too far ahead",
 }
-
-
-class _DatasetCollector(Collector):
-    """The public figures of every dataset, computed for each scrape."""
-
-    def __init__(self, datasets: Iterable[ServedDataset]) -> None:
-        self._datasets = list(datasets)
-
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """One family for each figure."""
-
-        def family(name: str, help_text: str) -> GaugeMetricFamily:
-            return GaugeMetricFamily(f"csdp_dataset_{name}", help_text, labels=["dataset"])
-
-        figure_families = {name: family(name, text) for name, text in _FIGURES.items()}
-        accepted = family("model_reliable", "0 if the data reject the model of the leakage, or did not test it")
-        ahead = family("ahead", "messages refused by this process: their time lay too far ahead")
-        for dataset in self._datasets:
-            with suppress(LedgerTermsError):  # published under other terms by now: the figures are not known here
-                figures = dataset.figures()
-                for name, gauge in figure_families.items():
-                    if figures[name] is not None:
-                        gauge.add_metric([dataset.name], float(figures[name]))
-            accepted.add_metric([dataset.name], float(dataset.plan.verdict.reliable))
-            thread = dataset.publisher_thread
-            if thread is not None:
-                status = thread.runner.status()
-                ahead.add_metric([dataset.name], float(status.fates.get("ahead", 0)))
-        yield from (*figure_families.values(), accepted, ahead)
 
 
 class Metrics:
@@ -254,10 +226,96 @@ class Metrics:
         self.messages = Counter(
             "csdp_messages", "Messages over HTTP, by their times", ["dataset", "fate"], registry=own
         )
-        self.listeners = Gauge("csdp_listeners", "Clients on live events", ["dataset"], registry=own)
 
-    def text(self, datasets: Iterable[ServedDataset]) -> bytes:
-        """Everything in Prometheus' text format."""
-        figures = CollectorRegistry()
-        figures.register(_DatasetCollector(datasets))
-        return generate_latest(self._own) + generate_latest(figures)
+    def text(self, service: Service) -> bytes:
+        """Everything in Prometheus' text format; the public figures of every dataset are computed for each scrape."""
+        scrape = CollectorRegistry()
+        gauges = {
+            name: Gauge(f"csdp_dataset_{name}", words, ["dataset"], registry=scrape) for name, words in _FIGURES.items()
+        }
+        listeners = Gauge("csdp_listeners", "Clients on live events", ["dataset"], registry=scrape)
+        for name, dataset in service.datasets.items():
+            figures: dict[str, Any] = {"model_reliable": dataset.plan.verdict.reliable}
+            with suppress(LedgerTermsError):  # published under other terms by now: the figures are not known here
+                figures |= dataset.figures()
+            thread = dataset.publisher_thread
+            if thread is not None:
+                figures["ahead"] = thread.runner.status().fates.get("ahead", 0)
+            for figure, gauge in gauges.items():
+                if figures.get(figure) is not None:
+                    gauge.labels(name).set(float(figures[figure]))
+            listeners.labels(name).set(service.feeds[name].listeners)
+        return generate_latest(self._own) + generate_latest(scrape)
+
+
+# ---- the web server --------------------------------------------------------------------------------------------------
+
+
+class Server(uvicorn.Server):
+    """A web server that logs nothing of a request, and ends live events when it stops."""
+
+    def __init__(self, app: FastAPI) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="h11",
+                h11_max_incomplete_event_size=_HEAD,
+                loop="asyncio",
+                ws="none",
+                access_log=False,
+                log_level="warning",
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=_CONNECTIONS,
+                timeout_keep_alive=_IDLE,
+                timeout_graceful_shutdown=_GRACE,
+            )
+        )
+        self._service: Service = app.state.service
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End live events, then wait for the requests that are under way."""
+        for feed in self._service.feeds.values():
+            await feed.close()
+        await super().shutdown(sockets)
+
+
+def open_socket(host: str, port: int) -> socket.socket:
+    """A listening socket."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        # With its protocol: asyncio sends answers at once (TCP_NODELAY) only where it knows that it is TCP.
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except (OSError, OverflowError) as error:
+        why = getattr(error, "strerror", None) or "no such address"
+        raise InputError(f"{host}:{port}: {why}; give another --host or --port") from None
+    listening.listen(2048)
+    return listening
+
+
+def serve(settings: Settings, *, host: str, port: int, ready: Callable[[int], None]) -> None:
+    """Serve until SIGINT or SIGTERM, or until the right to publish a dataset is lost.
+
+    Args:
+        settings: of the service.
+        host: the address to listen on.
+        port: the port; 0 for any free one.
+        ready: called with the port when clients can connect.
+    """
+    forbid_core_dumps()
+    datasets = open_datasets(settings)  # first: a mistake in a specification is an error before anything listens
+    with open_socket(host, port) as listening:
+        ready(listening.getsockname()[1])
+        answer_requests(create(settings, datasets), listening)
+    for dataset in datasets.values():
+        if dataset.lost is not None:
+            raise dataset.lost
+
+
+def answer_requests(app: FastAPI, listening: socket.socket) -> None:
+    """Answer requests until SIGINT or SIGTERM, which is a regular end."""
+    # uvicorn raises the signal that ended it once more when it is done.
+    with stop_on_signals(threading.Event()):
+        Server(app).run(sockets=[listening])

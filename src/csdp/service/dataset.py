@@ -8,22 +8,25 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
-from csdp.errors import CsdpError, LedgerConflictError, LedgerHeldError
+from csdp.errors import CsdpError, LedgerBusyError, LedgerConflictError, LedgerHeldError, LedgerTermsError
 from csdp.estimate.result import TellsUsual, about_words
 from csdp.ledger import Entry, Ledger, Published
 from csdp.panel.panel import arrange_names
 from csdp.plan import Plan
+from csdp.planning.plan_file import PlanFile
 from csdp.publisher import Outlook, Release, Skipped, look_ahead
 from csdp.query import describe
 from csdp.service import Settings
-from csdp.service.publisher_thread import PublisherThread
-from csdp.service.responses import busy_problem, error_place
-from csdp.stream.from_spec import load_plan, make_publisher, resolve_names
-from csdp.stream.spec import StreamSpec
+from csdp.service.responses import MESSAGE_COUNTS, HttpProblem, busy_problem, error_place
+from csdp.stream import Runner, Snapshot, run
+from csdp.stream.messages import Bad, Fate, decode_message
+from csdp.stream.spec import StreamSpec, load_plan, make_publisher, open_runner, open_source, resolve_names
 
 log = logging.getLogger("csdp.service")
 
@@ -31,7 +34,226 @@ log = logging.getLogger("csdp.service")
 _QUICK, _SHARE = 0.1, 10.0
 #: Seconds between two calls of `PublisherThread.maintain`.
 MAINTENANCE = 0.25
+#: Sources that a service reads in addition to HTTP.
+_SOURCES = ("file", "mqtt")
+#: Messages between two publications: closed ticks are published before more memory is used.
+_BATCH = 64
+#: The count that a writer sees for what became of a message; all others are "accepted".
+_COUNTS: dict[Fate, str] = {
+    "late": "late",
+    "ahead": "ahead",
+    "recorded": "recorded",
+    "unknown": "unreadable",
+    "undated": "unreadable",
+}
+#: Reasons that an answer lists, and the one of a message without a name or a time that could be used.
+_REASONS = 8
+_UNUSABLE = (
+    "no sequence of this dataset in it, not as many values as it has sequences, or a time that is no timestamp "
+    "(seconds since 1970, or ISO; a dataset whose times count ticks declares times = 'data')"
+)
+#: Seconds after which one publication under way counts as stuck.
+_STUCK = 10.0
 Result = TypeVar("Result")
+
+
+class _Taken:
+    """What became of the messages of a body.
+
+    `many`: one message per line; else one message, which is refused with a problem if it cannot be used.
+    """
+
+    def __init__(self, many: bool) -> None:
+        self.counts = dict.fromkeys(MESSAGE_COUNTS, 0)
+        self.reasons: list[str] = []  #: which unknown sequences snapshots named, each once
+        self._many = many
+
+    def refuse(self, kind: str, why: str) -> None:
+        """Count a message that is not taken in."""
+        if not self._many:
+            raise HttpProblem(422, kind, why)
+        self.counts["unreadable"] += 1
+
+
+class PublisherThread:
+    """Drives the runner of one dataset. Everything that publishes runs in one thread, so requests wait for each other
+    in one place only, and the event loop never waits.
+
+    Args:
+        spec: the specification of the dataset.
+        plan: its plan file.
+        ledger: holds the right to publish the dataset; stays open when this thread is closed.
+        on_outcome: called in this thread with every release and every tick without output.
+    """
+
+    def __init__(
+        self, spec: StreamSpec, plan: PlanFile, *, ledger: Ledger, on_outcome: Callable[[Release | Skipped], None]
+    ) -> None:
+        self._spec = spec
+        self._plan = plan
+        self._ledger = ledger
+        self.lost: LedgerHeldError | None = None  #: why this process may not publish any more
+        self._stack = ExitStack()
+        self._closing = False
+        self._behind = False
+        self._trouble = ""
+        self._busy_since: float | None = None
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"csdp-{spec.dataset}")
+        self.submit = self._executor.submit  #: run something in the thread of this dataset
+        self.runner: Runner = self._stack.enter_context(open_runner(spec, plan, ledger, on_outcome=on_outcome))
+        self._source: threading.Thread | None = None
+        self.submit(self._publish, self.runner.recover)
+        if spec.source.kind in _SOURCES:
+            self._source = threading.Thread(target=self._read_source, name=f"csdp-source-{spec.dataset}", daemon=True)
+            self._source.start()
+
+    # ---- in the thread of the dataset ------------------------------------------------------------------------------
+
+    def _take_body(self, box: list[bytes], many: bool, settings: Settings) -> dict[str, Any]:
+        if not box:  # the request no longer waits
+            return {}
+        body = box.pop()
+        lines = split_lines(body, settings) if many else [body]
+        taken = _Taken(many)
+        for start in range(0, len(lines), _BATCH):
+            self._publish(partial(self._take_in, lines[start : start + _BATCH], taken))
+        counts: dict[str, Any] = {name: n for name, n in taken.counts.items() if n or name != "recorded"}
+        return counts | ({"reasons": taken.reasons} if taken.reasons else {})
+
+    def _take_in(self, lines: list[bytes], taken: _Taken) -> None:
+        """Hand some messages to the runner, count them, and publish the ticks that they close."""
+        for line in lines:
+            message = decode_message(line)
+            if isinstance(message, Bad):
+                self.runner.accept(message)
+                taken.refuse("unreadable", f"{message.why}; a snapshot is {{'time': ..., 'values': {{name: number}}}}")
+                continue
+            if unknown := self.runner.describe_unknown(message):
+                taken.refuse("unknown", unknown)
+                taken.reasons += [unknown] if unknown not in taken.reasons and len(taken.reasons) < _REASONS else []
+                continue
+            fate = self.runner.accept(message)
+            # Form, names and times decide, never a value: a reading without a number is a gap, not an error.
+            count = "unreadable" if fate == "bad" and isinstance(message, Snapshot) else _COUNTS.get(fate, "accepted")
+            if count == "unreadable":
+                taken.refuse("unknown", _UNUSABLE)
+            else:
+                taken.counts[count] += 1
+        self.runner.settle()
+
+    def maintain(self) -> None:
+        """Do what is due without a request: notice a lost right, let time pass, retry what a busy ledger held up."""
+        try:
+            self._ledger.check_held()
+        except LedgerHeldError as error:
+            self._lose_right(error)
+            raise
+        if self._spec.by_wall_clock:
+            self._publish(self.runner.advance_to_now)
+        elif self._behind:
+            self._publish(self.runner.settle)
+
+    def _lose_right(self, error: LedgerHeldError) -> None:
+        self.lost = error
+        self._trouble = str(error)
+
+    def _publish(self, work: Callable[[], object]) -> None:
+        """Do work of the runner that needs the ledger. With a busy ledger readings are kept, and published later."""
+        if self.lost is not None:  # the ledger would refuse it; sink and state file would not
+            raise self.lost
+        self._busy_since = time.monotonic()
+        try:
+            work()
+        except LedgerBusyError:
+            self._behind = True
+            self._trouble = "waiting for the ledger"
+        except LedgerHeldError as error:
+            self._lose_right(error)
+            raise
+        except LedgerTermsError as error:
+            if self._trouble != str(error):
+                log.error("%s: %s", self._spec.dataset, error)
+            self._behind = False
+            self._trouble = str(error)
+        else:
+            last = self.runner.recent[-1] if self.runner.recent else None
+            self._behind = False
+            if not isinstance(last, Skipped) or last.why != "terms":
+                self._trouble = ""
+        finally:
+            self._busy_since = None
+
+    # ---- source ----------------------------------------------------------------------------------------------------
+
+    def _read_source(self) -> None:
+        """Feed the runner from the source in its specification, until it ends or the service does."""
+        try:
+            run(self.runner, open_source(self._spec, self._plan))
+        except Exception as error:
+            self._trouble = f"the {self._spec.source.kind} source has failed"
+            log.error("%s: %s (%s at %s)", self._spec.dataset, self._trouble, type(error).__name__, error_place(error))
+        finally:
+            if not self._closing:
+                self.runner.stop = threading.Event()  # the source is over, but readings still come over HTTP
+
+    # ---- any thread ------------------------------------------------------------------------------------------------
+
+    def ingest(self, box: list[bytes], *, many: bool, settings: Settings) -> Future[dict[str, Any]]:
+        """Take in the body of a request when it is its turn, and publish the ticks that it closes.
+
+        Args:
+            box: holds the body; it is taken out, or emptied when the request no longer waits.
+            many: one message per line; else one message, which is refused with a problem if it cannot be used.
+            settings: the limits of a body.
+        """
+        return self._executor.submit(self._take_body, box, many, settings)
+
+    @property
+    def trouble(self) -> str:
+        """Why publishing waits; empty if it does not."""
+        since = self._busy_since
+        if not self._trouble and since is not None and time.monotonic() > since + _STUCK:
+            return f"one publication takes more than {_STUCK:g} seconds: the ledger or the sink does not answer"
+        return self._trouble
+
+    def progress(self) -> dict[str, Any]:
+        """What only the process with the readings knows: times, counts, ages. Nothing of it depends on a value."""
+        status = self.runner.status()
+        tick, ages = self.runner.publisher.information_ages()
+        passed = 0 if tick is None or status.closed is None else max(0, status.closed - tick)
+        newest = status.newest_time
+        return {
+            "closed": status.closed,
+            "watermark": None if newest is None else newest - self.runner.clock.lateness,
+            "skipped": status.skipped,
+            "reason": status.reason,
+            "fates": dict(status.fates),
+            "information_ages": [None if age is None else age + passed for age in ages],
+            "trouble": self.trouble or status.trouble,
+        }
+
+    def close(self) -> None:
+        """Stop publishing: closed ticks are published, open ticks stay open. A lost right leaves the state file."""
+        self._closing = True
+        self.runner.stop.set()
+        if self._source is not None:
+            self._source.join(10)
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        if self.lost is None:
+            self.runner.close()
+        self._stack.close()
+
+
+def split_lines(body: bytes, settings: Settings) -> list[bytes]:
+    """The lines of a body that are not empty; refused before any of them is taken in."""
+    if body.count(b"\n") > settings.max_lines:
+        raise HttpProblem(413, "too-long", f"at most {settings.max_lines:,} lines in one request; send it in several")
+    lines = [line for line in body.split(b"\n") if line.strip()]
+    if any(len(line) > settings.max_line for line in lines):
+        raise HttpProblem(413, "too-long", f"at most {settings.max_line:,} bytes in one line")
+    if not lines:
+        raise HttpProblem(422, "empty", "no message in the body; one JSON object per line expected")
+    return lines
 
 
 class ServedDataset:
@@ -87,7 +309,8 @@ class ServedDataset:
 
     def _change_terms(self, spec: StreamSpec) -> int:
         plan = load_plan(spec)
-        thread, self.publisher_thread = self.publisher_thread, None
+        thread = self.publisher_thread
+        self.publisher_thread = None
         if thread is None:
             raise busy_problem("the terms of this dataset are being changed, or the service stops")
         thread.close()
@@ -102,7 +325,9 @@ class ServedDataset:
                     model_unchecked=spec.model_unchecked,
                     **spec.limits,
                 )
-                self.spec, self.plan_file, self._figures = spec, plan, None
+                self.spec = spec
+                self.plan_file = plan
+                self._figures = None
         finally:  # under the old terms if the change failed
             self.publisher_thread = self._new_thread()
         return first
@@ -135,7 +360,8 @@ class ServedDataset:
 
     async def close(self) -> None:
         """Stop publishing, and close the ledger."""
-        thread, self.publisher_thread = self.publisher_thread, None
+        thread = self.publisher_thread
+        self.publisher_thread = None
         if thread is not None:
             await asyncio.to_thread(thread.close)
         self.ledger.close()
@@ -161,7 +387,8 @@ class ServedDataset:
 
     def describe(self) -> dict[str, Any]:
         """What is published, of whom, under which terms."""
-        plan, limits = self.plan, self.ledger.dataset(self.name).terms.limits.to_dict()
+        plan = self.plan
+        limits = self.ledger.dataset(self.name).terms.limits.to_dict()
         return {
             "name": self.name,
             "sequences": len(self.names),
@@ -207,7 +434,8 @@ class ServedDataset:
 
     def release_records(self, published: Sequence[Published]) -> list[dict[str, Any]]:
         """Releases as readers see them, each with the best guess without any release."""
-        releases, estimator = [Release.of(one) for one in published], self._publisher.estimates.estimator
+        releases = [Release.of(one) for one in published]
+        estimator = self._publisher.estimates.estimator
         usual: list[list[float]] = [[] for _ in releases]
         if releases and isinstance(estimator, TellsUsual):
             age = self.plan.max_age

@@ -1,15 +1,13 @@
 """Live events: the entries of the ledger as server-sent events. The number of an entry is the id of its event.
 
-Every process follows the ledger by itself, so it does not matter which one publishes; a client that was away resumes
-after the last id that it saw. An event is encoded once for all clients, and no client has a queue of its own that could
-grow.
+A client that was away resumes after the last id that it saw. Clients at the same place share what is read and encoded,
+and no client has a queue of its own that could grow.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 from typing import Any
@@ -24,16 +22,14 @@ from csdp.service.responses import error_place
 
 log = logging.getLogger("csdp.service")
 
-#: Seconds between two reads of the ledger while nothing is published here: another process may publish.
+#: Seconds between two looks at the ledger while nothing is published here.
 POLL = 1.0
-#: Least seconds between two reads: to send takes the time that writers need.
+#: Least seconds between two looks: to send takes the time that writers need.
 PAUSE = 0.4
 #: Seconds after which a silent connection gets a comment.
 HEARTBEAT = 15.0
-#: Events in memory, for clients that are a little behind; others read the ledger.
-_BUFFERED = 1000
-#: Entries that are read at once.
-_PAGE = 500
+#: Entries that are read at once, and pages in memory.
+_PAGE, _PAGES = 500, 16
 #: Most sequences for which a status event lists the age of each.
 _LISTED_AGES = 256
 #: Said to a client that has seen more than there is.
@@ -41,26 +37,24 @@ _BEYOND = (
     "Last-Event-ID lies beyond the newest entry of the ledger: an older copy of it was restored, or it is from another "
     "service. Events go on after the id of this one; read /releases again"
 )
-Event = tuple[int, bytes]
 
 
 class Feed:
-    """The events of one dataset in one process."""
+    """The events of one dataset."""
 
     def __init__(self, dataset: ServedDataset) -> None:
+        self.listeners = 0
         self._dataset = dataset
-        self._buffer: deque[Event] = deque()
-        self._start = -1  # `_buffer` has all events after this number up to `_end`
-        self._end = -1
+        self._head = -1  # the newest entry; -1 while nobody listens
+        self._pages: dict[int, tuple[bytes, int]] = {}  # events after an entry, and the last entry that was read
+        self._reading = asyncio.Lock()
         self._status = b""
         self._status_number = 0
         self._status_time = 0.0
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._changed = self._loop.create_future()
-        self._reading = asyncio.Lock()
         self._closed = False
-        self.listeners = 0
         dataset.on_outcome = self._wake_from_thread
 
     def _wake_from_thread(self, _: Release | Skipped) -> None:
@@ -84,40 +78,19 @@ class Feed:
                     await self._wake.wait()
             self._wake.clear()
             if not self.listeners:
-                self._start, self._buffer = -1, deque()
+                self._head = -1
                 continue
             try:
                 await self._update()
-            except Exception as error:  # such as a busy ledger; the next read finds what was missed
+            except Exception as error:  # such as a busy ledger; the next look finds what was missed
                 log.warning("%s: events wait: %s at %s", self._dataset.name, type(error).__name__, error_place(error))
 
     async def _update(self) -> None:
-        """Read what the ledger has recorded since the last time, and wake all listeners if there are news.
-
-        Also if a part of it fails: what was read before is there for them.
-        """
-        async with self._reading:
-            before = (self._end, self._status_number)
-            try:
-                await self._read_news()
-                await self._read_status()
-            finally:
-                if (self._end, self._status_number) != before:
-                    self._wake_listeners()
-
-    async def _read_news(self) -> None:
-        if self._start < 0:
-            self._start = self._end = await asyncio.to_thread(self._dataset.head)
-        read = _PAGE
-        while read == _PAGE:  # what is recorded after the last page wakes us again
-            events, end = await asyncio.to_thread(self._read, self._end)
-            self._buffer.extend(events)
-            read, self._end = end - self._end, end
-            while len(self._buffer) > _BUFFERED:
-                self._start = self._buffer.popleft()[0]
-
-    async def _read_status(self) -> None:
-        """Ask for the status, at most once every `POLL` seconds."""
+        """Look for new entries, then for another status, and wake all listeners after each."""
+        head = await asyncio.to_thread(self._dataset.head)
+        if head != self._head:
+            self._head = head
+            self._wake_listeners()
         now = self._loop.time()
         if self._status and now < self._status_time + POLL:
             self._loop.call_later(self._status_time + POLL - now, self._wake.set)
@@ -127,17 +100,27 @@ class Feed:
             del content["age_of_information"]
         status = encode_event("status", content)
         if status != self._status:
-            self._status, self._status_number, self._status_time = status, self._status_number + 1, now
+            self._status = status
+            self._status_time = now
+            self._status_number += 1
+            self._wake_listeners()
 
     def _wake_listeners(self) -> None:
         self._changed.set_result(None)
         self._changed = self._loop.create_future()
 
-    def _read(self, after: int) -> tuple[list[Event], int]:
-        """A page of events after an entry, and the number of the last entry that was read."""
+    async def _read(self, after: int) -> tuple[bytes, int]:
+        """A page of events after an entry, and the last entry that was read; one listener reads it for all."""
+        async with self._reading:
+            if after not in self._pages:
+                page = await asyncio.to_thread(self._read_page, after)
+                if len(self._pages) >= _PAGES:
+                    self._pages.clear()
+                self._pages[after] = page
+            return self._pages[after]
+
+    def _read_page(self, after: int) -> tuple[bytes, int]:
         entries = self._dataset.entries(after, limit=_PAGE)
-        if not entries:
-            return [], after
         own = [entry for entry in entries if entry.query == self._dataset.query]
         commits = [entry for entry in own if entry.kind == "commit"]
         events = [
@@ -148,71 +131,59 @@ class Feed:
             if entry.kind == "refuse":
                 refusal = {"id": entry.seq, "tick": entry.tick, "reason": entry.data()["reason"]}
                 events.append((entry.seq, encode_event("refused", refusal, entry.seq)))
-        return sorted(events), entries[-1].seq
+        return b"".join(event for _, event in sorted(events)), entries[-1].seq if entries else self._head
 
     async def close(self) -> None:
         """End the streams of all listeners; they come back with the last id that they saw."""
         self._closed = True
         self._wake_listeners()
 
-    async def listen(self, after: int | None) -> AsyncGenerator[bytes, None]:
-        """Events after an entry, or from now on; a comment where nothing happens for a while."""
+    async def listen(self, after: int | None, allowed: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+        """Events after an entry, or from now on, while they are allowed; a comment if nothing happens for a while."""
         self.listeners += 1
         try:
-            if self._start < 0:
+            if self._head < 0:
                 await self._update()
-            self._wake.set()  # with earlier listeners the buffer may be a second old
-            position = self._end if after is None else after
-            if position > self._end:
+            self._wake.set()  # with earlier listeners the newest entry known may be a second old
+            position = self._head if after is None else after
+            if position > self._head:
                 head = await asyncio.to_thread(self._dataset.head)
                 if position > head:
                     position = head
                     yield encode_event("reset", {"id": head, "reason": _BEYOND}, head)
             status_number = -1
             while not self._closed:
-                while position < self._start:  # too far behind for the buffer: from the ledger
-                    events, end = await asyncio.to_thread(self._read, position)
-                    if events:
-                        yield b"".join(data for _, data in events)
-                    position = end if end > position else self._start
+                news = b""
+                if position < self._head:
+                    news, position = await self._read(position)
                 # Nothing is awaited from looking for news until waiting for them, so none come in between unnoticed.
-                if position < self._newest or status_number != self._status_number:
-                    status = b"" if status_number == self._status_number else self._status
-                    news = b"".join(data for number, data in self._buffer if number > position) + status
-                    position, status_number = max(position, self._newest), self._status_number
+                if status_number != self._status_number:
+                    news += self._status
+                    status_number = self._status_number
+                elif not news and position >= self._head:
+                    done, _ = await asyncio.wait([self._changed], timeout=HEARTBEAT)
+                    news = b"" if done else b": still here\n\n"
+                if not allowed():
+                    return
+                if news:
                     yield news
-                elif not await self._wait_for_change():
-                    yield b": still here\n\n"
         finally:
             self.listeners -= 1
 
-    @property
-    def _newest(self) -> int:
-        """The number of the newest event in memory."""
-        return self._buffer[-1][0] if self._buffer else -1
-
-    async def _wait_for_change(self) -> bool:
-        """Wait for another event, another status, or the end; False after `HEARTBEAT` seconds."""
-        done, _ = await asyncio.wait([self._changed], timeout=HEARTBEAT)
-        return bool(done)
-
 
 class EventStream(StreamingResponse):
-    """A response of events. However it ends, its generator is closed and `on_close` is called."""
+    """A response of events. However it ends, its generator is closed."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes, None], *, on_close: Callable[[], None]) -> None:
+    def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
         super().__init__(events, headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
-        self._events, self._on_close = events, on_close
+        self._events = events
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send events until the client has left, does not accept them, or may no longer have them."""
-        try:
-            async with aclosing(self._events):
-                await super().__call__(scope, receive, send)
-        finally:
-            self._on_close()
+        async with aclosing(self._events):
+            await super().__call__(scope, receive, send)
 
 
 def encode_event(name: str, content: object, number: int | None = None) -> bytes:

@@ -15,18 +15,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, get_args
 
+from pydantic import TypeAdapter
+
+from csdp import check
 from csdp.errors import InputError
 from csdp.files import is_open_to_others, lock_and_wait, open_bytes, write_privately
 
 Role = Literal["writer", "reader", "admin"]
-ROLES: Final[tuple[str, ...]] = get_args(Role)
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
 #: In the place of a dataset's name: all datasets, also those that are added later.
 ALL: Final = "*"
 VERSION: Final = "csdp/keys/1"
 _FORM = re.compile(r"csdp_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 #: Compared with if no key has the id, so that the comparison takes the same time.
 _NO_DIGEST = hashlib.sha256(b"").hexdigest()
-LABEL_LIMIT: Final = 100
 
 
 @dataclass(frozen=True)
@@ -54,13 +56,7 @@ class Key:
 
     def public_record(self) -> dict[str, object]:
         """Every field but the hash."""
-        return {
-            "id": self.id,
-            "role": self.role,
-            "datasets": list(self.datasets),
-            "label": self.label,
-            "created": self.created,
-        }
+        return {name: value for name, value in asdict(self).items() if name != "digest"}
 
     def __repr__(self) -> str:
         return f"Key({self.id}, {self.role})"
@@ -73,18 +69,19 @@ def new_key(role: str, datasets: Sequence[str], *, label: str = "") -> tuple[Key
     >>> key.covers("ward-7"), key.covers("ward-8"), matches(key, text), matches(key, text[:-1] + "~")
     (True, False, True, False)
     """
-    if role not in ROLES:
-        raise InputError(f"role: one of {', '.join(ROLES)} expected")
-    names = tuple(dict.fromkeys(datasets))
-    if not names or not all(isinstance(name, str) and 1 <= len(name) <= 200 and name.isprintable() for name in names):
-        raise InputError(f"datasets: at least one name expected, or {ALL!r} for all")
-    if len(label) > LABEL_LIMIT or not (label.isprintable() or not label):
-        raise InputError(f"label: at most {LABEL_LIMIT} printable characters")
-    key_id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
-    created = datetime.now(UTC).isoformat(timespec="seconds")
-    digest = hashlib.sha256(secret.encode()).hexdigest()
-    key = Key(key_id, role, names, label, created, digest)  # type: ignore[arg-type] # the role is checked above
-    return key, f"csdp_{key_id}_{secret}"
+    names = tuple(check.text("datasets", name) for name in dict.fromkeys(datasets))
+    if not names:
+        raise InputError(f"datasets: none given; give at least one name, or {ALL!r} for all")
+    secret = secrets.token_urlsafe(32)
+    key = Key(
+        id=secrets.token_hex(6),
+        role=check.choice("role", role, ROLES),
+        datasets=names,
+        label=label and check.text("label", label, most=100),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        digest=hashlib.sha256(secret.encode()).hexdigest(),
+    )
+    return key, f"csdp_{key.id}_{secret}"
 
 
 def matches(key: Key | None, text: str) -> bool:
@@ -127,11 +124,13 @@ class Keys:
         try:
             facts = os.stat(self.path)
         except FileNotFoundError:
-            self._stamp, self._keys = None, {}
+            self._stamp = None
+            self._keys = {}
             return self._keys
         stamp = (facts.st_mtime_ns, facts.st_ino, facts.st_size)
         if stamp != self._stamp:
-            self._keys, self._stamp = _read(self.path), stamp
+            self._keys = _read(self.path)
+            self._stamp = stamp
         return self._keys
 
     @contextmanager
@@ -153,17 +152,13 @@ class Keys:
 
 
 def _read(path: Path) -> dict[str, Key]:
-    if path.is_dir():
-        raise InputError(f"{path}: a folder given; the name of a file of keys expected")
     if is_open_to_others(path):
         raise InputError(f"{path}: others may read it; the file of keys must have mode 0600 (chmod 600 {path})")
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["version"] != VERSION:
-            raise InputError(f"{path}: a file of keys of another version; this one reads {VERSION}")
-        keys = [Key(**{**one, "datasets": tuple(one["datasets"])}) for one in content["keys"]]
-    except InputError:
-        raise
+        keys = TypeAdapter(list[Key]).validate_python(content["keys"] if content["version"] == VERSION else None)
     except (KeyError, TypeError, ValueError):
-        raise InputError(f"{path}: not a file of keys, or a damaged one; `csdp serve key new` begins another") from None
+        raise InputError(
+            f"{path}: not a file of keys of version {VERSION}, or a damaged one; `csdp serve key new` begins another"
+        ) from None
     return {key.id: key for key in keys}

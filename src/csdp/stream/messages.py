@@ -59,19 +59,6 @@ class Bad:
 Message = Reading | Snapshot | Bad
 
 
-def keep_message(message: Message) -> Message:
-    """The same message with values that stay as they are while it waits: a source may fill one array again, and its
-    newer values would pass for those of an earlier time.
-    """
-    if not isinstance(message, Snapshot):
-        return message
-    values = message.values
-    if isinstance(values, Mapping):
-        return Snapshot(message.time, dict(values))
-    listed = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str | bytes)
-    return Snapshot(message.time, list(values)) if listed else message
-
-
 #: What became of a message. "missing": an announced gap; "bad": no finite number, or no message at all; "duplicate":
 #: the tick has a reading of this sequence that is as new; "late": its tick is closed; "ahead": its time is too far
 #: ahead; "undated": its time is no timestamp where there must be one; "unknown": no sequence has its name; "recorded":
@@ -189,14 +176,13 @@ class Nearest:
     categories: tuple[str, ...] | None = None
 
     def __init__(self, values: Floats) -> None:
-        if values.ndim != 2:
-            raise InputError(f"values: shape {values.shape} given; (sequences, states)")
         self._order = np.argsort(values, axis=1)
         levels = np.take_along_axis(values, self._order, axis=1)
         self._middle = (levels[:, 1:] + levels[:, :-1]) / 2
         # Declared values were put on a lattice (2^-21 of the largest); nothing else is forgiven.
         tolerance = 1e-5 * float(np.abs(values).max(initial=0.0))
-        self._low, self._high = levels[:, 0] - tolerance, levels[:, -1] + tolerance
+        self._low = levels[:, 0] - tolerance
+        self._high = levels[:, -1] + tolerance
         self.bounds = float(levels.min()), float(levels.max())  #: the least and the largest value of any sequence
 
     def is_outside(self, sequences: npt.NDArray[np.intp], readings: Floats) -> npt.NDArray[np.bool_]:

@@ -12,8 +12,6 @@ import ssl
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from csdp.errors import CsdpError, InputError
@@ -23,6 +21,8 @@ from csdp.stream.sources import Emit
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage
+
+    from csdp.stream.spec import MqttSinkPlace, MqttSourcePlace
 
 #: Seconds that a delivery may still take after `stop` was set.
 _STOP_LIMIT = 2.0
@@ -36,66 +36,47 @@ class BrokerError(CsdpError):
     """A broker refuses the connection for a reason that a retry does not change."""
 
 
-@dataclass(frozen=True)
-class Broker:
-    """Address and credentials of a broker. Its repr does not show the password.
-
-    `tls`: encrypt, and check the broker's certificate against `ca_file` (or the system's authorities); `cert_file` and
-    `key_file` are the client's certificate, where the broker asks for one.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 1883
-    username: str | None = None
-    password: str | None = None
-    tls: bool = False
-    ca_file: Path | None = None
-    cert_file: Path | None = None
-    key_file: Path | None = None
-
-    def __repr__(self) -> str:
-        return f"Broker({self.host}:{self.port}{', TLS' if self.tls else ''})"
-
-    def client(self, client_id: str, *, persistent: bool) -> Client:
-        """A client that is not connected yet; if `persistent`, the session survives restarts and acks are explicit."""
-        try:
-            from paho.mqtt.client import Client, MQTTv311
-            from paho.mqtt.enums import CallbackAPIVersion
-        except ImportError:
-            raise InputError("mqtt needs the package paho-mqtt, version 2: pip install 'csdp[mqtt]'") from None
-        client = Client(
-            CallbackAPIVersion.VERSION2,
-            client_id=client_id,
-            clean_session=not persistent,
-            protocol=MQTTv311,
-            manual_ack=persistent,
-        )
-        client.reconnect_delay_set(min_delay=1, max_delay=30)
-        if self.username is not None:
-            client.username_pw_set(self.username, self.password)
-        if self.tls:
-            client.tls_set_context(self._tls_context())
-        return client
-
-    def _tls_context(self) -> ssl.SSLContext:
-        try:
-            context = ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
-            if self.cert_file is not None:
-                context.load_cert_chain(str(self.cert_file), None if self.key_file is None else str(self.key_file))
-        except (OSError, ssl.SSLError) as error:
-            files = ", ".join(str(file) for file in (self.ca_file, self.cert_file, self.key_file) if file is not None)
-            raise InputError(f"mqtt: the TLS files {files} cannot be used ({error.strerror or error})") from None
-        return context
+def make_client(place: MqttSourcePlace, client_id: str, *, persistent: bool) -> Client:
+    """A client that is not connected yet; if `persistent`, the session survives restarts and acks are explicit."""
+    try:
+        from paho.mqtt.client import Client, MQTTv311
+        from paho.mqtt.enums import CallbackAPIVersion
+    except ImportError:
+        raise InputError("mqtt needs the package paho-mqtt, version 2: pip install 'csdp[mqtt]'") from None
+    client = Client(
+        CallbackAPIVersion.VERSION2,
+        client_id=client_id,
+        clean_session=not persistent,
+        protocol=MQTTv311,
+        manual_ack=persistent,
+    )
+    client.reconnect_delay_set(min_delay=1, max_delay=30)
+    try:
+        if place.username is not None:
+            secret = place.password_file
+            password = None if secret is None else secret.read_text(encoding="utf-8").rstrip("\r\n")
+            client.username_pw_set(place.username, password)
+        if place.tls:
+            context = ssl.create_default_context(cafile=place.ca_file)
+            if place.cert_file is not None:
+                context.load_cert_chain(place.cert_file, place.key_file)
+            client.tls_set_context(context)
+    except (OSError, UnicodeDecodeError) as error:  # SSLError is an OSError
+        names = "password_file, ca_file, cert_file or key_file"
+        raise InputError(f"mqtt: {names} cannot be used ({type(error).__name__})") from None
+    return client
 
 
 class BrokerConnection:
     """A client that connects in the background, and again when the connection is lost."""
 
-    def __init__(self, broker: Broker, client_id: str, *, persistent: bool) -> None:
-        self.client = broker.client(client_id, persistent=persistent)
+    def __init__(self, place: MqttSourcePlace, client_id: str, *, persistent: bool) -> None:
+        self.client = make_client(place, client_id, persistent=persistent)
         self.number = 0  #: of the current connection; an older one cannot acknowledge
         self.error: BrokerError | None = None
-        self._broker = broker
+        self._host = place.host
+        self._port = place.port or (8883 if place.tls else 1883)
+        self._name = f"mqtt: {self._host}:{self._port}"
         self._on_connected: Callable[[], object] | None = None
         self.state = "connecting"  #: for the status line; empty while connected
         self.client.on_connect = self._on_connect
@@ -105,7 +86,7 @@ class BrokerConnection:
     def start(self, on_connected: Callable[[], object] | None = None) -> None:
         """Begin to connect; `on_connected` is called at every connection."""
         self._on_connected = on_connected
-        self.client.connect_async(self._broker.host, self._broker.port, keepalive=_KEEPALIVE)
+        self.client.connect_async(self._host, self._port, keepalive=_KEEPALIVE)
         self.client.loop_start()
 
     def stop(self) -> None:
@@ -115,9 +96,9 @@ class BrokerConnection:
 
     def _on_connect(self, client: Any, userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
-            self.state = f"{self._broker}: {reason}"
+            self.state = f"{self._name}: {reason}"
             if str(reason) in _FATAL:
-                self.error = BrokerError(f"mqtt: {self._broker.host}:{self._broker.port} says {str(reason).lower()!r}")
+                self.error = BrokerError(f"{self._name} says {str(reason).lower()!r}")
             return
         self.number += 1
         self.state = ""
@@ -126,30 +107,24 @@ class BrokerConnection:
 
     def _on_disconnect(self, client: Any, userdata: Any, flags: Any, reason: Any, properties: Any) -> None:
         if not self.state:
-            self.state = f"{self._broker}: connection lost, trying again"
+            self.state = f"{self._name}: connection lost, trying again"
 
     def _on_connect_fail(self, client: Any, userdata: Any) -> None:
         error = sys.exc_info()[1]
-        self.state = f"{self._broker}: out of reach, trying again"
+        self.state = f"{self._name}: out of reach, trying again"
         if isinstance(error, ssl.SSLCertVerificationError):
-            why = error.verify_message
-            self.error = BrokerError(f"mqtt: the certificate of {self._broker.host} cannot be trusted: {why}")
+            self.error = BrokerError(f"{self._name}: its certificate cannot be trusted: {error.verify_message}")
 
 
 class MqttSource:
-    """Readings from a broker.
+    """Readings from a broker: `TOPIC/<sequence>` for readings, `TOPIC` for snapshots.
 
-    Args:
-        broker: the broker.
-        topic: the prefix; `PREFIX/<sequence>` for readings, `PREFIX` for snapshots.
-        client_id: names the persistent session; one for each stream, the same at every start.
+    `client_id` names the persistent session: one for each stream, the same at every start.
     """
 
-    def __init__(self, broker: Broker, *, topic: str, client_id: str) -> None:
-        self._topic = check_topic(topic)
-        if not client_id:
-            raise InputError("mqtt: an empty client_id given; the persistent session needs a name")
-        self._connection = BrokerConnection(broker, client_id, persistent=True)
+    def __init__(self, place: MqttSourcePlace, *, client_id: str) -> None:
+        self._topic = place.topic
+        self._connection = BrokerConnection(place, client_id, persistent=True)
 
     def run(self, emit: Emit, stop: threading.Event) -> None:
         """Emit what arrives until `stop` is set; connections that are lost come back by themselves."""
@@ -185,10 +160,10 @@ class MqttSource:
 class MqttSink:
     """Outputs to a broker: one message each on `topic`, QoS 1, retained if asked, delivered once acknowledged."""
 
-    def __init__(self, broker: Broker, *, topic: str, client_id: str, retain: bool = False) -> None:
-        self._topic = check_topic(topic)
-        self._retain = retain
-        self._connection = BrokerConnection(broker, client_id, persistent=False)
+    def __init__(self, place: MqttSinkPlace, *, client_id: str) -> None:
+        self._topic = place.topic
+        self._retain = place.retain
+        self._connection = BrokerConnection(place, client_id, persistent=False)
         self._acknowledged: set[int] = set()
         self._changed = threading.Condition()
         self._started = False
@@ -227,10 +202,3 @@ class MqttSink:
         if self._started:
             self._started = False
             self._connection.stop()
-
-
-def check_topic(topic: str) -> str:
-    """Refuse a topic with wildcards, or with a slash at its ends."""
-    if not topic or topic != topic.strip("/") or set(topic) & set("+#\0"):
-        raise InputError(f"mqtt: topic {topic!r} given; a text without +, # and slashes at its ends")
-    return topic

@@ -27,7 +27,7 @@ from csdp.panel import Discretiser
 from csdp.panel.panel import arrange_names
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.publisher.sources import chunk_size
-from csdp.stream.messages import Bad, Fate, Message, Nearest, Reading, Snapshot, find_states, to_number, to_numbers
+from csdp.stream.messages import Bad, Fate, Message, Nearest, Reading, Snapshot, find_states, to_numbers
 from csdp.stream.sinks import Delivery, Sink
 from csdp.stream.ticks import (
     Checkpoint,
@@ -118,8 +118,11 @@ class Runner:
         self._delivery: Delivery | None = None
         if sink is not None:
             self._delivery = Delivery(sink, ledger, dataset=publisher.dataset, query=plan.query.name, clock=clock)
-        self._drift, self._alarmed, self._on_outcome = drift, False, on_outcome
-        self._ledger, self._lock = ledger, threading.RLock()
+        self._drift = drift
+        self._alarmed = False
+        self._on_outcome = on_outcome
+        self._ledger = ledger
+        self._lock = threading.RLock()
         self._done = 0  # the last tick that was dealt with
         self._open = OpenTicks(len(self.names))
         # Nothing older than what the ledger has charged can be published, whatever arrives again.
@@ -197,41 +200,49 @@ class Runner:
             self._begin()
         if verdict != "open":
             return verdict
-        tick = self.clock.tick(message.time)
-        if isinstance(message, Reading):
-            return self._put_one(tick, sequences, message)
-        return self._put_many(tick, sequences, message)
+        return self._put(self.clock.tick(message.time), sequences, message)
 
-    def _put_one(self, tick: int, sequences: npt.NDArray[np.intp], message: Reading) -> Fate:
-        """Store the value of a reading, where it is usable."""
-        value = to_number(message.value, self._states.categories)
-        if value is None or np.isnan(value):
-            return "bad" if value is None else "missing"
-        self._count_outside(sequences, np.array([value]))
-        return self._stored(tick) if self._open.put(tick, int(sequences[0]), message.time, value) else "duplicate"
+    def _put(self, tick: int, sequences: npt.NDArray[np.intp], message: Reading | Snapshot) -> Fate:
+        """Store the usable values; of a snapshot, bad ones and those of unknown sequences are counted one by one."""
+        if isinstance(message, Reading):
+            values: Sequence[object] = [message.value]
+        elif isinstance(message.values, Mapping):
+            self._fates["unknown"] += len(message.values) - len(sequences)
+            values = [value for name, value in message.values.items() if name in self._index]
+        else:
+            values = message.values
+        readings, bad = to_numbers(values, self._states.categories)
+        if isinstance(message, Reading) and bad:
+            return "bad"
+        self._fates["bad"] += bad
+        usable = ~np.isnan(readings)
+        if not usable.any():
+            return "missing"
+        self._count_outside(sequences[usable], readings[usable])
+        if not self._open.put(tick, sequences[usable], message.time, readings[usable]):
+            return "duplicate"
+        # Later releases may rest on a reading although its own tick is recorded.
+        return "accepted" if self._charged is None or tick > self._charged else "recorded"
 
     def _count_outside(self, sequences: npt.NDArray[np.intp], readings: Floats) -> None:
         """Count readings beyond the values of the chain's states, and warn the operator at 1, 10, 100, ... of them.
 
         They count as the nearest state: refusing one would leave a gap, which shows its value to everyone.
         """
+        if self._values is None:
+            return
         before = self._fates["outside"]
-        self._fates["outside"] += 0 if self._values is None else int(self._values.is_outside(sequences, readings).sum())
-        if len(str(self._fates["outside"])) > len(str(before)) or (not before and self._fates["outside"]):
-            low, high = self._values.bounds if self._values is not None else (0.0, 0.0)
+        after = before + int(self._values.is_outside(sequences, readings).sum())
+        self._fates["outside"] = after
+        if len(str(after)) > len(str(before)) or (not before and after):
             log.warning(
                 "%s: %d readings lay beyond the values of the chain's states, %g to %g, and count as the nearest one. "
                 "Send values of these states (null if one is missing), or give the dataset a discretiser. "
                 "This is private",
                 self.publisher.dataset,
-                self._fates["outside"],
-                low,
-                high,
+                after,
+                *self._values.bounds,
             )
-
-    def _stored(self, tick: int) -> Fate:
-        """What became of a reading that is stored: later releases may rest on it although its own tick is recorded."""
-        return "accepted" if self._charged is None or tick > self._charged else "recorded"
 
     def describe_unknown(self, message: Message) -> str:
         """Words for the names in a snapshot that no sequence has, beside names of sequences; empty if all are known.
@@ -243,10 +254,8 @@ class Runner:
         unknown = [str(name) for name in message.values if name not in self._index]
         if not unknown or len(unknown) == len(message.values):
             return ""
-        given, known = (
-            ", ".join(map(repr, names[:_LISTED])) + ", ..." * (len(names) > _LISTED) for names in (unknown, self.names)
-        )
-        return f"unknown sequence {given}; the dataset has {known}. Name the sequences as the dataset does"
+        given = _list_names(unknown)
+        return f"unknown sequence {given}; the dataset has {_list_names(self.names)}. Name the sequences as it does"
 
     def _find_sequences(self, message: Reading | Snapshot) -> npt.NDArray[np.intp] | Fate:
         """The numbers of the sequences that a message is about, in the order of its values; or why it has none.
@@ -266,21 +275,6 @@ class Runner:
             return np.array(indices, dtype=np.intp) if indices else "unknown"
         listed = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str | bytes)
         return self._places if listed and len(values) == len(self.names) else "bad"
-
-    def _put_many(self, tick: int, sequences: npt.NDArray[np.intp], snapshot: Snapshot) -> Fate:
-        """Store the usable values of a snapshot; bad ones, and those of unknown sequences, are counted one by one."""
-        values = snapshot.values
-        if isinstance(values, Mapping):
-            self._fates["unknown"] += len(values) - len(sequences)
-            values = [value for name, value in values.items() if name in self._index]
-        readings, bad = to_numbers(values, self._states.categories)
-        self._fates["bad"] += bad
-        usable = ~np.isnan(readings)
-        if not usable.any():
-            return "missing"
-        self._count_outside(sequences[usable], readings[usable])
-        stored = self._open.put_many(tick, sequences[usable], snapshot.time, readings[usable])
-        return self._stored(tick) if stored else "duplicate"
 
     def _begin(self) -> None:
         """Begin with the tick of the clock's first mark; readings from before it stay open for a while."""
@@ -302,6 +296,10 @@ class Runner:
             if unset:
                 self._begin()
             self.settle()
+
+    def advance_to_now(self) -> None:
+        """Let time pass up to what the wall clock shows."""
+        self.advance(self.publisher.tick_times.wall.now())
 
     # ---- publishing ------------------------------------------------------------------------------------------------
 
@@ -326,7 +324,8 @@ class Runner:
             if self._done > before and self._file is not None:
                 self._save(self._file)
             if self._replaced is not None:
-                error, self._replaced = self._replaced, None
+                error = self._replaced
+                self._replaced = None
                 raise error
             return outcomes
 
@@ -336,13 +335,15 @@ class Runner:
         A sink gets each output before the next one is published. A function of the user may fail, and must not take
         other ticks along.
         """
-        plan, first = self.publisher.plan, self._done + 1
-        most = 1 if self._delivery is not None else min(_TOGETHER, chunk_size(plan), last - self._done)
+        first = self._done + 1
+        together = min(_TOGETHER, chunk_size(self.publisher.plan), last - self._done)
+        most = 1 if self._delivery is not None else together
         return [first, *takewhile(self._open.__contains__, range(first + 1, first + most))]
 
     def _settle_together(self, taken: Mapping[int, Taken], settled: list[Release | Skipped]) -> bool:
         """Publish some ticks, deliver them, and be done with them; False if stopped."""
-        outcomes, delivery = self._publish({tick: snapshot for tick, (_, snapshot) in taken.items()}), self._delivery
+        outcomes = self._publish({tick: snapshot for tick, (_, snapshot) in taken.items()})
+        delivery = self._delivery
         for tick, outcome in outcomes.items():
             if delivery is not None and isinstance(outcome, Release) and not delivery.deliver(outcome, self.stop):
                 self.stuck = True
@@ -444,16 +445,12 @@ class Runner:
 
     def _restore(self, saved: Checkpoint) -> None:
         for tick, row in saved.history:
-            self._refill(tick, row)
+            self.publisher.observe(row, time=tick)
+            self._history.append((tick, row))
+            self._last_data = tick
         self._open.restore(saved.open_ticks)
         self._time.restore(saved.mark)
         self._done = saved.done
-
-    def _refill(self, tick: int, row: npt.NDArray[Any]) -> None:
-        """Give the publisher a snapshot of an earlier tick."""
-        self.publisher.observe(row, time=tick)
-        self._history.append((tick, row))
-        self._last_data = tick
 
     def _save(self, file: Path) -> None:
         if self._time.mark is not None:
@@ -483,3 +480,7 @@ class Runner:
             last=self._last,
             reason=self._reason,
         )
+
+
+def _list_names(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:_LISTED])) + ", ..." * (len(names) > _LISTED)

@@ -22,8 +22,8 @@ from csdp.publisher import Release
 
 #: Bytes at the end of a file in which its last whole line is searched for at first.
 _TAIL = 2**16
-#: Entries at the end of the ledger in which outputs are searched for at first.
-_WINDOW = 64
+#: Outputs that are read from the ledger at once.
+_PAGE = 500
 
 
 class Sink(Protocol):
@@ -76,7 +76,8 @@ class FileSink:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
         self._handle = open_bytes(self._path, flags, mode=0o644, follow=True)
         try:
-            self._newest, self._size = self._repair(), os.fstat(self._handle).st_size
+            self._newest = self._repair()
+            self._size = os.fstat(self._handle).st_size
         except BaseException:
             self.close()
             raise
@@ -109,7 +110,8 @@ class FileSink:
         """Append one line, unless the file holds this tick."""
         size = os.fstat(self._handle).st_size
         if size != self._size:
-            self._newest, size = self._repair(), os.fstat(self._handle).st_size
+            self._newest = self._repair()
+            size = os.fstat(self._handle).st_size
         if self._newest is not None and output["tick"] <= self._newest:
             return True
         line = encode_line(output)
@@ -121,7 +123,8 @@ class FileSink:
         except OSError:
             os.ftruncate(self._handle, size)  # a full disk must not leave half a line
             raise
-        self._newest, self._size = int(output["tick"]), size + len(line)
+        self._newest = int(output["tick"])
+        self._size = size + len(line)
         return True
 
     def newest(self) -> int | None:
@@ -145,7 +148,9 @@ class Delivery:
     def __init__(self, sink: Sink, ledger: Ledger, *, dataset: str, query: str, clock: Clock) -> None:
         self._sink = sink
         self._ledger = ledger
-        self._dataset, self._query, self._clock = dataset, query, clock
+        self._dataset = dataset
+        self._query = query
+        self._clock = clock
         self._recovered = False
 
     def deliver(self, release: Release, stop: threading.Event) -> bool:
@@ -169,15 +174,9 @@ class Delivery:
 
     def _find_undelivered(self) -> Iterator[Published]:
         newest = self._sink.newest()
-        head = self._ledger.summary(self._dataset).head_seq
-        window = _WINDOW
-        while True:
-            after = max(0, head - window)
-            outputs = [one for one in self._ledger.published(self._dataset, after=after) if one.query == self._query]
-            if after == 0 or (outputs and (newest is None or outputs[0].tick <= newest)):
-                break
-            window *= 8
         if newest is None:
-            yield from outputs[-1:]
-        else:
-            yield from (published for published in outputs if published.tick > newest)
+            yield from self._ledger.outputs(self._dataset, query=self._query, limit=1)
+            return
+        while page := self._ledger.outputs(self._dataset, query=self._query, after=newest, limit=_PAGE):
+            yield from page
+            newest = page[-1].tick

@@ -23,7 +23,7 @@ import numpy as np
 
 from csdp.errors import InputError, LedgerBusyError
 from csdp.panel import InputSpec, read_readings
-from csdp.stream.messages import MAX_BYTES, Bad, Message, Snapshot, decode_message, keep_message
+from csdp.stream.messages import MAX_BYTES, Bad, Message, Snapshot, decode_message
 from csdp.stream.runner import Runner
 from csdp.stream.ticks import Status
 
@@ -37,11 +37,9 @@ _BLOCK = 2**16
 _PAUSE = 0.1
 
 
-class Emit(Protocol):
-    """Hands a message to the runner."""
-
-    def __call__(self, message: Message, done: Callable[[], None] | None = None) -> bool:
-        """Wait for a place in the queue; False if the stream is being stopped. `done` is called once accepted."""
+#: Hands a message to the runner, waiting for a place in the queue; False if the stream is being stopped. The function
+#: beside the message, if there is one, is called once it is accepted.
+Emit = Callable[..., bool]
 
 
 class Source(Protocol):
@@ -71,11 +69,24 @@ class LineSplitter:
             elif line.strip():
                 yield decode_message(line)
         if len(self._rest) > MAX_BYTES:
-            self._rest, self._too_long = b"", True
+            self._rest = b""
+            self._too_long = True
 
     def end(self) -> Iterator[Message]:
         """The message of a last line without line break."""
         yield from self.feed(b"\n")
+
+
+def emit_lines(read: Callable[[], bytes | None], emit: Emit, stop: threading.Event) -> None:
+    """Emit the messages in what `read` returns until it is empty; None means that there is nothing yet."""
+    lines = LineSplitter()
+    while not stop.is_set():
+        block = read()
+        if block is None:
+            continue
+        messages = lines.feed(block) if block else lines.end()
+        if not all(emit(message) for message in messages) or not block:
+            return
 
 
 class StreamSource:
@@ -86,21 +97,14 @@ class StreamSource:
 
     def run(self, emit: Emit, stop: threading.Event) -> None:
         """Emit the messages until the stream ends."""
-        lines = LineSplitter()
+        emit_lines(self._read, emit, stop)
+
+    def _read(self) -> bytes | None:
         try:
-            handle: int | None = self._stream.fileno()
-        except OSError:
-            handle = None
-        while not stop.is_set():
-            if handle is None:
-                block = self._stream.read(_BLOCK)
-            elif select.select([handle], [], [], _PAUSE)[0]:
-                block = os.read(handle, _BLOCK)
-            else:
-                continue
-            messages = lines.feed(block) if block else lines.end()
-            if not all(emit(message) for message in messages) or not block:
-                return
+            handle = self._stream.fileno()
+        except OSError:  # in memory
+            return self._stream.read(_BLOCK)
+        return os.read(handle, _BLOCK) if select.select([handle], [], [], _PAUSE)[0] else None
 
     def state(self) -> str:
         """Empty."""
@@ -117,29 +121,25 @@ class FileSource:
     def __init__(self, path: str | Path, *, follow: bool = True) -> None:
         self._path = Path(path)
         self._follow = follow
-        self._state = ""
         if not follow and not self._path.is_file():
             raise InputError(f"{self._path}: no such file")
 
     def run(self, emit: Emit, stop: threading.Event) -> None:
         """Emit the messages of the file."""
         while not self._path.is_file():
-            self._state = "waiting for the file"
             if stop.wait(_PAUSE):
                 return
-        self._state = ""
-        lines = LineSplitter()
         with self._path.open("rb", buffering=0) as file:
-            while not stop.is_set():
+
+            def read() -> bytes | None:
                 block = file.read(_BLOCK)
-                if not all(emit(message) for message in (lines.feed(block) if block else ())):
-                    return
-                if not block and not self._follow:
-                    all(emit(message) for message in lines.end())
-                    return
-                if not block:
-                    self._check_same(file.fileno(), file.tell())
-                    stop.wait(_PAUSE)
+                if block or not self._follow:
+                    return block
+                self._check_same(file.fileno(), file.tell())
+                stop.wait(_PAUSE)
+                return None
+
+            emit_lines(read, emit, stop)
 
     def _check_same(self, handle: int, place: int) -> None:
         here = os.fstat(handle)
@@ -152,7 +152,7 @@ class FileSource:
 
     def state(self) -> str:
         """Whether it waits for the file."""
-        return self._state
+        return "" if self._path.is_file() else "waiting for the file"
 
 
 class TableSource:
@@ -183,12 +183,10 @@ def run(
     runner: Runner,
     source: Source,
     *,
-    stop: threading.Event | None = None,
     by_wall_clock: bool = False,
-    queue_size: int = QUEUE,
     on_status: Callable[[Status, str], None] | None = None,
 ) -> Status:
-    """Feed a runner from a source until the source ends or `stop` is set; the last status.
+    """Feed a runner from a source until the source ends or `runner.stop` is set; the last status.
 
     Ticks that the watermark has not closed stay open: they are published by the next run, if their readings come
     again or a state file keeps them.
@@ -196,14 +194,10 @@ def run(
     Args:
         runner: the runner.
         source: where messages come from; it runs in a thread of its own.
-        stop: set it to end the loop; by default the runner's own event.
         by_wall_clock: let time pass although no reading comes, by the wall clock of the publisher.
-        queue_size: most messages between source and runner.
         on_status: called with the status and the state of the source, about five times a second.
     """
-    stop = runner.stop if stop is None else stop
-    runner.stop = stop
-    loop = _Loop(runner, source, stop, queue_size, on_status)
+    loop = _Loop(runner, source, on_status)
     worker = threading.Thread(target=loop.run_source, name="csdp-source", daemon=True)
     worker.start()
     try:
@@ -211,10 +205,10 @@ def run(
         while not loop.is_done():
             loop.ingest_next()
             if by_wall_clock:
-                loop.retry_while_busy(lambda: runner.advance(runner.publisher.tick_times.wall.now()))
+                loop.retry_while_busy(runner.advance_to_now)
             loop.report()
     finally:
-        stop.set()
+        loop.stop.set()
         worker.join(_JOIN_LIMIT)
         runner.close()
     if loop.error is not None:
@@ -226,33 +220,29 @@ def run(
 class _Loop:
     """The bounded queue between a source and a runner, and both of its ends."""
 
-    def __init__(
-        self,
-        runner: Runner,
-        source: Source,
-        stop: threading.Event,
-        size: int,
-        on_status: Callable[[Status, str], None] | None,
-    ) -> None:
-        self._runner, self._source, self._stop = runner, source, stop
-        # Messages, each with the callback that tells its source that it was accepted.
-        self._queue: queue.Queue[tuple[Message, Callable[[], None] | None]] = queue.Queue(size)
-        self._source_ended = threading.Event()
-        self._on_status, self._reported, self._trouble = on_status, 0.0, ""
+    def __init__(self, runner: Runner, source: Source, on_status: Callable[[Status, str], None] | None) -> None:
+        self.stop = runner.stop
         self.error: BaseException | None = None
+        self._runner = runner
+        self._source = source
+        # Messages, each with the callback that tells its source that it was accepted.
+        self._queue: queue.Queue[tuple[Message, Callable[[], None] | None]] = queue.Queue(QUEUE)
+        self._source_ended = threading.Event()
+        self._on_status = on_status
+        self._reported = 0.0
+        self._trouble = ""
 
     def run_source(self) -> None:
         """Run the source, in its thread; what it raises is raised by `run`."""
         try:
-            self._source.run(self._emit, self._stop)
+            self._source.run(self._emit, self.stop)
         except BaseException as error:
             self.error = error
         finally:
             self._source_ended.set()
 
     def _emit(self, message: Message, done: Callable[[], None] | None = None) -> bool:
-        message = keep_message(message)
-        while not self._stop.is_set():
+        while not self.stop.is_set():
             try:
                 self._queue.put((message, done), timeout=0.1)
             except queue.Full:
@@ -262,9 +252,9 @@ class _Loop:
 
     def is_done(self) -> bool:
         """Whether nothing is left to do. Messages that the source need not send again are still taken in."""
-        if self._stop.is_set() and self._runner.stuck:
+        if self.stop.is_set() and self._runner.stuck:
             return True
-        return (self._source_ended.is_set() or self._stop.is_set()) and self._queue.empty()
+        return (self._source_ended.is_set() or self.stop.is_set()) and self._queue.empty()
 
     def ingest_next(self) -> None:
         """Take in one message, tell the source that it was accepted, and publish the ticks that it closes."""
@@ -272,7 +262,7 @@ class _Loop:
             message, done = self._queue.get(timeout=0.1)
         except queue.Empty:
             return
-        if self._stop.is_set() and done is not None:
+        if self.stop.is_set() and done is not None:
             return  # not acknowledged: it comes again at the next start
         self._runner.accept(message)
         if done is not None:
@@ -288,7 +278,7 @@ class _Loop:
             except LedgerBusyError:
                 self._trouble = "waiting for the ledger"
                 self.report(now=True)
-                if self._stop.wait(pause):
+                if self.stop.wait(pause):
                     return
                 pause = min(5.0, pause * 2)
             else:

@@ -100,7 +100,9 @@ class Timekeeper:
 
     def __init__(self, clock: Clock, wall: WallClock, *, dataset: str, sequences: int, reach: int) -> None:
         self.mark: Mark | None = None  #: None until ticks can close
-        self._clock, self._wall, self._dataset = clock, wall, dataset
+        self._clock = clock
+        self._wall = wall
+        self._dataset = dataset
         self._ahead = 0
         self._majority = Majority(sequences)
         late = math.ceil(clock.lateness / clock.step)
@@ -117,12 +119,11 @@ class Timekeeper:
             if self._reached is None:
                 return "open"
             if self.mark is None:
-                self.mark = self._clock.advance(None, self._reached).mark
-        moved = self._clock.observe(self.mark, time, limit=self.highest)
-        self.mark = moved.mark
-        if moved.verdict == "ahead":
+                self.mark = self._clock.advance(None, self._reached)
+        self.mark, verdict = self._clock.observe(self.mark, time, limit=self.highest)
+        if verdict == "ahead":
             self._log_ahead()
-        return moved.verdict
+        return verdict
 
     @property
     def highest(self) -> Time:
@@ -150,7 +151,7 @@ class Timekeeper:
         else:
             self._advanced = time if self._advanced is None else max(time, self._advanced)
             self._update_reached()
-        self.mark = self._clock.advance(self.mark, time).mark
+        self.mark = self._clock.advance(self.mark, time)
 
     def restore(self, mark: Mark) -> None:
         """Go on from the mark of an earlier process."""
@@ -171,15 +172,10 @@ class Timekeeper:
     def trouble(self) -> str:
         """What is wrong with the clock; empty if nothing is."""
         if self._clock.times == "data":
-            return (
-                "" if self.mark is not None else "ticks wait until more than half of the sequences have sent a reading"
-            )
-        beyond = self.mark is not None and self.mark.newest > self.highest
-        return self._wall.trouble or (
-            "the newest time lies beyond the wall clock, which was wrong: ticks wait for it; restart without state_file"
-            if beyond
-            else ""
-        )
+            return "ticks wait until more than half of the sequences have sent a reading" if self.mark is None else ""
+        if not self._wall.trouble and self.mark is not None and self.mark.newest > self.highest:
+            return "the newest time lies beyond the wall clock, which was wrong; restart without state_file"
+        return self._wall.trouble
 
 
 class OpenTicks:
@@ -192,16 +188,8 @@ class OpenTicks:
             lambda: (np.full(sequences, -np.inf), np.full(sequences, np.nan))
         )
 
-    def put(self, tick: int, sequence: int, time: Time, value: float) -> bool:
-        """Store a reading if it is newer than the stored one; of two at the same time the first counts."""
-        times, values = self._ticks[tick]
-        if times[sequence] >= time:
-            return False
-        times[sequence], values[sequence] = time, value
-        return True
-
-    def put_many(self, tick: int, sequences: npt.NDArray[np.intp], time: Time, readings: Floats) -> int:
-        """Store readings of many sequences at one time, as `put` does; how many were stored."""
+    def put(self, tick: int, sequences: npt.NDArray[np.intp], time: Time, readings: Floats) -> int:
+        """Store those that are newer than what is stored; how many were. Of two at the same time the first counts."""
         times, values = self._ticks[tick]
         newer = times[sequences] < time
         chosen = sequences[newer]
@@ -298,8 +286,6 @@ def load_checkpoint(path: Path, *, identity: str) -> Checkpoint | None:
             raise InputError(
                 f"{path}: the state of another dataset, plan, grid or list of sequences; give another state_file"
             )
-        if "charged" not in content:
-            raise InputError(f"{path}: a state file of csdp 0.1, which this version does not read; remove it to go on")
         rows = content["rows"]
         mark = Mark(content["newest"].item(), int(content["closed"][0]))
         open_ticks = {name: content[name] for name in ("open_ticks", "open_times", "open_values")}
