@@ -85,21 +85,6 @@ def test_times_without_order_publish_each_tick_at_most_once(source, tmp_path):
     assert sink.ticks == sorted(set(sink.ticks)) == list(published(tmp_path))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "cellar",
-        "",
-        "hall\x00",
-    ],
-)
-def test_unknown_names_do_nothing(tmp_path, name):
-    with running(tmp_path) as runner:
-        status = run(runner, Custom([*honest(range(4)), Reading(name, 10**9, 1), *honest(range(4, 6))]))
-    assert status.fates == {"accepted": 12, "unknown": 1}
-    assert status.closed == 4
-
-
 def test_numbers_of_numpy_and_custom_mappings(tmp_path):
     """Numbers of numpy, snapshots as tuples or custom mappings, times that are floats: as what they are."""
     seen = SeenBy()
@@ -119,29 +104,28 @@ def test_numbers_of_numpy_and_custom_mappings(tmp_path):
     assert math.isnan(seen.snapshots[1][1])
 
 
-@pytest.mark.parametrize("time", [math.nan, math.inf, True, None, "now", 2**60, 1j])
-def test_a_time_that_is_none_is_bad_and_the_stream_goes_on(tmp_path, time):
-    with running(tmp_path) as runner:
-        bad = [Reading("hall", time, 1), Snapshot(time, [1, 1])]
-        status = run(runner, Custom([*honest(range(3)), *bad, *honest(range(3, 6))]))
-    assert status.fates == {"accepted": 12, "bad": 2}
-    assert list(published(tmp_path)) == [1, 2, 3, 4]
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        Reading([], 47, 1),
-        Snapshot(47, None),
-        Snapshot(47, "10"),
+HOSTILE_TIMES = [math.nan, math.inf, True, None, "now", 2**60, 1j]
+HOSTILE = {
+    "unknown": [
+        Reading("cellar", 10**9, 1),
+        Reading([], 10**9, 1),
+        Reading("", 10**9, 1),
+        Reading("hall\x00", 10**9, 1),
     ],
-    ids=repr,
-)
-def test_names_and_values_of_any_kind_do_not_end_a_stream(tmp_path, message):
+    "bad": [
+        *(Reading("hall", time, 1) for time in HOSTILE_TIMES),
+        *(Snapshot(time, [1, 1]) for time in HOSTILE_TIMES),
+        *(Snapshot(47, None), Snapshot(47, "10")),
+    ],
+}
+
+
+@pytest.mark.parametrize("fate", HOSTILE)
+def test_hostile_messages_are_counted_and_the_stream_goes_on(tmp_path, fate):
     with running(tmp_path) as runner:
-        status = run(runner, Custom([*honest(range(3)), message, *honest(range(3, 6))]))
-    assert status.fates["accepted"] == 12
-    assert status.fates.get("bad", 0) + status.fates.get("unknown", 0) == 1
+        status = run(runner, Custom([*honest(range(3)), *HOSTILE[fate], *honest(range(3, 6))]))
+    assert status.fates == {"accepted": 12, fate: len(HOSTILE[fate])}
+    assert status.closed == 4
     assert list(published(tmp_path)) == [1, 2, 3, 4]
 
 
@@ -194,20 +178,19 @@ def test_a_source_that_goes_on_after_a_stop_is_left_alone(tmp_path):
     assert len(published(tmp_path)) < 1000
 
 
-def ingest(runner, message):
-    return runner.ingest(message.sequence, time=message.time, value=message.value)
-
-
 def test_several_sources_at_once(tmp_path):
     """Threads that write at will: each tick once."""
     with running(tmp_path) as runner:
+
+        def ingest(message, _):
+            return bool(runner.ingest(message.sequence, time=message.time, value=message.value))
+
         workers = [
-            threading.Thread(target=Custom(messages).run, args=(lambda m, _: bool(ingest(runner, m)), None))
+            threading.Thread(target=Custom(messages).run, args=(ingest, None))
             for messages in (honest(range(20)), honest(range(19, -1, -1)), honest(range(20)))
         ]
         for worker in workers:
             worker.start()
         for worker in workers:
             worker.join(60)
-    ticks = list(published(tmp_path))
-    assert ticks == sorted(set(ticks))
+    assert 0 < len(published(tmp_path)) <= 19  # `published` finds each tick once

@@ -16,8 +16,6 @@ from command import run_command  # isort: skip
 from deployment.machine import ROOT, call, need  # isort: skip
 from service.parts import write_spec  # isort: skip
 
-pytestmark = pytest.mark.slow
-
 PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
 PROGRAMS = ("csdp", "podman", "docker", "systemctl", "journalctl", "sqlite3", "pg_dump", "python3", "sh", "cp")
 PLAN = Plan(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), Mean(), 1, 0.5)

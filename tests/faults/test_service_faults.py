@@ -26,8 +26,9 @@ from csdp.service.responses import HttpProblem
 import postgres  # isort: skip
 from deployment.machine import call, find, need  # isort: skip
 from service.parts import WARD, released, serving, settings_of, snapshot, write_spec  # isort: skip
-from service.processes import PATIENCE, URL, Process, Ward, until  # isort: skip
+from service.processes import PATIENCE, URL, Process, Ward  # isort: skip
 from stream.test_kill import check, streaming  # isort: skip
+from waiting import until  # isort: skip
 
 OUTAGE = float(os.environ.get("CSDP_OUTAGE", "3"))
 
@@ -121,7 +122,7 @@ class Namespace:
         self.service_address = f"10.{number}.2.2"
         try:
             call("ip", "netns", "add", self.name)
-        except AssertionError:
+        except RuntimeError:
             pytest.skip("no network namespace can be made")
         for link, network in (("db", 1), ("cl", 2)):
             outside, inside = f"{link}o{os.getpid()}", f"{link}i{os.getpid()}"
