@@ -1,7 +1,7 @@
 """Faults around a running service: database cut off, disk full, clock set, broker gone.
 
-Nothing is lost that was recorded, nothing is published twice, and the service goes on by itself. CSDP_KILLS,
-CSDP_SEED and CSDP_OUTAGE (seconds) set the sizes; docs/testing.md has those that were run.
+Nothing is lost that was recorded, nothing is published twice, and the service goes on by itself.
+CSDP_OUTAGE sets how many seconds the database is cut off.
 """
 
 from __future__ import annotations

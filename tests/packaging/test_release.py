@@ -67,8 +67,8 @@ def test_the_sbom(dependencies):
 
 def test_the_page_of_dependencies_is_of_these_versions(dependencies):
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| ([\w-]+) \| (\S+) \| (\d{4}-\d{2}-\d{2}) \|", page, re.MULTILINE)
-    assert [(name, version) for name, version, _ in rows] == [(one.name, one.version) for one in dependencies]
+    assert f"for list {release.list_digest(dependencies)}:" in page
+    assert f"needs {len(dependencies)} packages" in page
 
 
 def test_checksums_are_signed(tmp_path):
