@@ -33,6 +33,7 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).resolve().parents[1]
 #: What a signature is for: one made for something else does not pass.
 NAMESPACE = "csdp-release"
+_COPYLEFT = re.compile("GPL|EPL|MPL")
 _RELEASE = re.compile(r"^## \[(\d[^]]*)\] - (\d{4}-\d{2}-\d{2})$", re.MULTILINE)
 
 
@@ -205,39 +206,51 @@ def make_release(out: Path, *, key: Path | None) -> None:
 
 _PAGE = """# Dependencies
 
-What csdp with all its extras needs, in the versions that it was tested with (`constraints/dev.txt`), when they were
-uploaded, and what is known against them. `make audit INDEX=...` writes this page from what a package index says; a
-release has the same list as `csdp-VERSION.cdx.json` (CycloneDX).
+csdp with all its extras needs {count} packages. `constraints/dev.txt` has the versions that it was tested with; each
+release lists them with their licences in `csdp-VERSION.cdx.json` (CycloneDX). `make audit INDEX=...` writes this page
+from what a package index says.
 
-Looked up on {day}: {advisories}.
-An index tells advisories of the newest version only; of the {older} in {count} packages that are pinned at an older one
-nothing is known from it. `pip-audit -r constraints/dev.txt` knows more, where its data can be reached; see that it
-skips none.
+Looked up on {day} for list {digest}: {advisories}.
+An index knows advisories of the newest version only: nothing is known from it of the {older} packages below, which are
+pinned at an older one. `pip-audit -r constraints/dev.txt` knows more.
 
-| package | version | uploaded | newest | licence | advisories |
-|---|---|---|---|---|---|
+| package | version | uploaded | newest |
+|---|---|---|---|
+{rows}
+Licences that are not only permissive: {licences}.
 """
 
 
 def audit(index: str, page: Path) -> None:
     """Write the page of dependencies from what an index says of each: its JSON is at INDEX/NAME/json."""
-    rows, known, older = [], [], 0
+    rows, known = [], []
     dependencies = find_dependencies()
     for one in dependencies:
         with urllib.request.urlopen(f"{index.rstrip('/')}/{one.name}/json", timeout=60) as answer:
             facts = json.load(answer)
         newest = facts["info"]["version"]
-        files = facts["releases"].get(one.version, [])
-        uploaded = min((file["upload_time"][:10] for file in files), default="unknown")
-        advisories = sorted(each["id"] for each in facts["vulnerabilities"]) if newest == one.version else None
-        older += advisories is None
-        known += [f"{one.name}: {each}" for each in advisories or []]
-        told = "not known" if advisories is None else ", ".join(advisories) or "none"
-        rows.append(f"| {one.name} | {one.version} | {uploaded} | {newest} | {one.licence} | {told} |\n")
-    day = dt.datetime.now(dt.UTC).date()
-    words = f"advisories are known ({'; '.join(known)})" if known else "no advisory against any newest version"
-    text = _PAGE.format(day=day, advisories=words, older=older, count=len(dependencies))
-    page.write_text(text + "".join(rows), encoding="utf-8")
+        if newest == one.version:
+            known += [f"{one.name}: {each['id']}" for each in facts["vulnerabilities"]]
+        else:
+            files = facts["releases"].get(one.version, [])
+            uploaded = min((file["upload_time"][:10] for file in files), default="unknown")
+            rows.append(f"| {one.name} | {one.version} | {uploaded} | {newest} |\n")
+    text = _PAGE.format(
+        count=len(dependencies),
+        day=dt.datetime.now(dt.UTC).date(),
+        digest=list_digest(dependencies),
+        advisories=f"advisories are known ({'; '.join(known)})" if known else "no advisory against any newest version",
+        older=len(rows),
+        rows="".join(rows),
+        licences="; ".join(f"{one.name} ({one.licence})" for one in dependencies if _COPYLEFT.search(one.licence)),
+    )
+    page.write_text(text, encoding="utf-8")
+
+
+def list_digest(dependencies: list[Dependency]) -> str:
+    """What identifies a list of packages and versions."""
+    text = "\n".join(f"{one.name}=={one.version}" for one in dependencies)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def main() -> None:

@@ -7,10 +7,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import warnings
 from multiprocessing import forkserver
 from pathlib import Path
+
+from waiting import until
 
 #: Modules that commands import, many of them only when they are used.
 LOADED = (
@@ -71,14 +72,13 @@ class Command:
 
     def first_complaint(self):
         """The first line on its standard error, as soon as it is there."""
-        deadline = time.monotonic() + LONGEST
-        while True:
-            told = self._streams[1].read_text() if self._streams[1].exists() else ""
-            if "\n" in told:
-                return told.splitlines()[0]
-            assert time.monotonic() < deadline
+
+        def complained():
             assert self._process.is_alive()
-            time.sleep(0.02)
+            return self._streams[1].exists() and "\n" in self._streams[1].read_text()
+
+        until(complained, LONGEST)
+        return self._streams[1].read_text().splitlines()[0]
 
     def kill(self):
         """End it at once, if it has not ended."""

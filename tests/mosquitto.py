@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from waiting import until
 
 PROGRAM = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
 
@@ -57,15 +58,14 @@ class Mosquitto:
         with (self.folder / "log").open("ab") as log:
             command = [PROGRAM, "-c", str(self.folder / "mosquitto.conf")]
             self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise RuntimeError((self.folder / "log").read_text())
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.02)
-        raise RuntimeError("mosquitto does not answer")
+        until(self._answers)
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise RuntimeError((self.folder / "log").read_text())
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def kill(self) -> None:
         """SIGKILL: what was not written is gone."""

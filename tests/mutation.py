@@ -1,4 +1,4 @@
-"""Wrong programmes on purpose: does the suite notice? `make mutants` runs it; docs/testing.md explains the survivors.
+"""Wrong programmes on purpose: does the suite notice? `make mutants` runs it; docs/testing.md has the results.
 
 cosmic-ray finds the places of a module where an operator, a comparison, a number or a keyword can be changed; we add
 the change that matters most to a bound, `min` for `max`. A sample drawn with a fixed seed takes one change a place.

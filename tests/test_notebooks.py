@@ -23,10 +23,6 @@ def runner():
     return module
 
 
-def test_there_are_two():
-    assert [path.stem for path in NOTEBOOKS] == ["first-release", "own-data"]
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_and_ends_in_a_useful_release(runner, path, monkeypatch, tmp_path, estimated):
     monkeypatch.chdir(tmp_path)

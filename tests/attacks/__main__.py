@@ -7,8 +7,8 @@ import os
 import sys
 import time
 
-from attacks.campaign import describe, reported, run_campaign
-from attacks.cases import OTHER_MODELS, random_case
+from attacks.campaign import reported, run_campaign
+from attacks.cases import OTHER_MODELS
 
 
 def main() -> int:
@@ -18,14 +18,10 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10**9, help="histories, at most")
     parser.add_argument("--seconds", type=float, default=600.0, help="time, at most")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
-    parser.add_argument("--describe", action="store_true", help="say what the first history is, too")
-    parser.add_argument("--without", action="append", default=[], help="leave out histories that have this tag")
     given = parser.parse_args()
-    if given.describe:
-        print(describe(random_case(given.seed)))
     begun = time.monotonic()
     jobs = max(1, min(given.jobs, given.count))
-    coverage = run_campaign(given.seed, given.count, seconds=given.seconds, jobs=jobs, without=frozenset(given.without))
+    coverage = run_campaign(given.seed, given.count, seconds=given.seconds, jobs=jobs)
     took = time.monotonic() - begun
     print("\n".join(coverage.lines()))
     print(f"\n{took:.0f} s on {jobs} processes: {coverage.histories / max(took, 1e-9):.2f} histories a second")

@@ -9,11 +9,10 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from pathlib import Path
 
 from attacks.alone import run_alone
-from attacks.cases import TABLES, Case, PlanSpec, random_case
+from attacks.cases import TABLES, Case, random_case
 from attacks.history import Drive, Finding, Outcome
 from attacks.library import Tap
 
@@ -49,7 +48,8 @@ def tags_of(case: Case) -> set[str]:
         "schedule": any(plan.levels for plan in case.plans),
         "state asked for": case.alone and case.state != "auto",
         "per group": any(plan.ask.groups for plan in case.plans),
-        "sequence by sequence": any(_followed(plan) for plan in case.plans) or case.state == "vector",
+        "sequence by sequence": case.state == "vector"
+        or any(plan.large and spec.coupling is not None for plan in case.plans for spec in plan.models),
         "family": any(len(plan.models) > 1 for plan in case.plans),
         "private fit": any(spec.fit is not None for spec in specs),
         "joint chain": any(spec.coupling is None for spec in specs),
@@ -69,11 +69,6 @@ def tags_of(case: Case) -> set[str]:
     return tags | {name for name, found in present.items() if found}
 
 
-def _followed(plan: PlanSpec) -> bool:
-    coupled = any(spec.coupling is not None for spec in plan.models)
-    return plan.large and coupled
-
-
 @dataclass
 class Coverage:
     """What all histories together did."""
@@ -84,7 +79,6 @@ class Coverage:
     checks: int = 0
     refused: Counter[str] = field(default_factory=Counter)
     tags: Counter[str] = field(default_factory=Counter)
-    pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
     least: dict[str, float] = field(default_factory=dict)  #: by tag
     numbers: dict[str, float] = field(default_factory=dict)  #: by the number that was compared
     findings: list[Finding] = field(default_factory=list)
@@ -98,7 +92,6 @@ class Coverage:
         if outcome.refused:
             self.refused[outcome.refused.split(":")[0]] += 1
         self.tags.update(outcome.tags)
-        self.pairs.update(combinations(sorted(outcome.tags), 2))
         for tag in outcome.tags:
             self.least[tag] = min(self.least.get(tag, math.inf), outcome.least)
         for what, ratio in outcome.least_by.items():
@@ -109,8 +102,8 @@ class Coverage:
         """Count what another process did."""
         for name in ("histories", "released", "releases", "checks"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("refused", "tags", "pairs"):
-            getattr(self, name).update(getattr(other, name))
+        self.refused.update(other.refused)
+        self.tags.update(other.tags)
         for mine, theirs in ((self.least, other.least), (self.numbers, other.numbers)):
             for key, ratio in theirs.items():
                 mine[key] = min(mine.get(key, math.inf), ratio)
@@ -127,46 +120,15 @@ class Coverage:
         yield f"{'covered':36}{'histories':>10}{'least ratio':>16}"
         for tag, count in self.tags.most_common():
             yield f"{tag:36}{count:>10,}{self.least.get(tag, math.inf):>16.6f}"
-        main = [tag for tag in self.tags if " " not in tag or tag in FEATURES]
-        missing = [p for p in combinations(sorted(main), 2) if not self.pairs[p]]
-        yield ""
-        yield f"{len(main) * (len(main) - 1) // 2 - len(missing)} pairs of {len(main)} features seen together"
-        if missing:
-            yield "never together: " + "; ".join(f"{a} and {b}" for a, b in missing[:20])
         yield ""
         yield f"{'number':44}{'least ratio':>16}"
         for what, ratio in sorted(self.numbers.items()):
             yield f"{what:44}{ratio:>16.9f}"
 
 
-FEATURES = frozenset(
-    (
-        "change of plan",
-        "change of chain",
-        "stale readings",
-        "lost ticks",
-        "several publishers",
-        "several components",
-        "sequence by sequence",
-        "lowered budget",
-        "per group",
-        "private fit",
-        "joint chain",
-        "backward chain",
-        "family at once",
-        "given environment",
-        "change of direction",
-        "change to a vector state",
-        "change from a vector state",
-        "values per sequence",
-        "unequal ages",
-        "query by its table",
-    )
-)
-
-
-def run_seeds(seeds: range, *, until: float = math.inf, without: frozenset[str] = frozenset()) -> Coverage:
-    """Histories of some seeds, until a time of the monotonic clock; those that have one of some tags are left out."""
+def run_seeds(seeds: range, seconds: float = math.inf) -> Coverage:
+    """Histories of some seeds, until so many seconds have passed."""
+    until = time.monotonic() + seconds
     coverage = Coverage()
     memory = Path("/dev/shm")  # a ledger in memory is as real as one on disk, and does not wait for it
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
@@ -176,30 +138,23 @@ def run_seeds(seeds: range, *, until: float = math.inf, without: frozenset[str] 
             file = Path(folder) / f"{number // PER_FILE}.db"
             if number % PER_FILE == 0:
                 for old in Path(folder).glob(f"{number // PER_FILE - 1}.db*"):
-                    old.unlink(missing_ok=True) if old.is_file() else None
+                    if old.is_file():
+                        old.unlink()
             case = random_case(seed)
-            if not without & tags_of(case):
-                coverage.add(run_case(case, file, report=seed % REPORTED == 0))
+            coverage.add(run_case(case, file, report=seed % REPORTED == 0))
     return coverage
 
 
-def run_campaign(
-    first: int, count: int, *, seconds: float, jobs: int, without: frozenset[str] = frozenset()
-) -> Coverage:
+def run_campaign(first: int, count: int, *, seconds: float, jobs: int) -> Coverage:
     """Histories of consecutive seeds on several processes, each with every n-th seed."""
-    until = time.monotonic() + seconds
     ranges = [range(first + job, first + count, jobs) for job in range(jobs)]
     if jobs == 1:
-        return run_seeds(ranges[0], until=until, without=without)
+        return run_seeds(ranges[0], seconds)
     whole = Coverage()
     with ProcessPoolExecutor(jobs) as pool:
-        for coverage in pool.map(_timed, ranges, [seconds] * jobs, [without] * jobs):
+        for coverage in pool.map(run_seeds, ranges, [seconds] * jobs):
             whole.merge(coverage)
     return whole
-
-
-def _timed(seeds: range, seconds: float, without: frozenset[str]) -> Coverage:
-    return run_seeds(seeds, until=time.monotonic() + seconds, without=without)
 
 
 def describe(case: Case) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.models import Spec, by_clock, other_spec, random_spec
+from attacks.models import Spec, other_spec, random_spec
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -22,8 +22,6 @@ BUILT_IN = ("mean", "sum", "max", "min", "count", "histogram", "identity", "line
 TABLES = ("above", "weighted", "average", "gap")
 #: Seeds from here on draw backward chains, families at once and environments, too; those below stay what they were.
 OTHER_MODELS = 1_000_000
-#: Seeds from here on also have more clocks.
-MORE_CLOCKS = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,19 +183,9 @@ def random_case(seed: int) -> Case:
         return _forward_case(seed)
     rng = np.random.default_rng([16, seed])
     if seed % 4 < 2:
-        case = _with_other_models(rng, _forward_case(seed))
-    else:  # Every other history asks the accountant alone, which takes a fraction of the time.
-        case = _with_other_models(rng, _alone(rng, seed, *SIZES[int(rng.integers(len(SIZES)))]))
-    return case if seed < MORE_CLOCKS else _with_more_clocks(rng, case)
-
-
-def _with_more_clocks(rng: Random, case: Case) -> Case:
-    """The same history with most models under a clock."""
-    plans = []
-    for plan in case.plans:
-        clock = rng.random() < 0.7
-        plans.append(replace(plan, models=tuple(by_clock(spec) if clock else spec for spec in plan.models)))
-    return replace(case, plans=tuple(plans))
+        return _with_other_models(rng, _forward_case(seed))
+    # Every other history asks the accountant alone, which takes a fraction of the time.
+    return _with_other_models(rng, _alone(rng, seed, *SIZES[int(rng.integers(len(SIZES)))]))
 
 
 def _with_other_models(rng: Random, case: Case) -> Case:

@@ -224,15 +224,6 @@ def _under_environments(rng: Random, given: Spec) -> Spec:
     )
 
 
-def by_clock(spec: Spec) -> Spec:
-    """The same environments, one after the other by a clock; the model itself where that has several long runs."""
-    kernels = [member.kernel for member in spec.environments]
-    rounds = [kernels[n:] + kernels[:n] for n in range(len(kernels))]
-    if spec.how in {"", "clock"} or any(len(closed_classes(np.linalg.multi_dot(one))) > 1 for one in rounds):
-        return spec
-    return replace(spec, how="clock", cycle=tuple(range(len(kernels))), switching=None, kind=f"clock {spec.direction}")
-
-
 # ---- the laws that a model stands for --------------------------------------------------------------------------------
 
 #: Slices that laws which change from tick to tick are made for.

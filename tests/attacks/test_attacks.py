@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from attacks.campaign import reported, run_case, run_seeds
-from attacks.cases import MORE_CLOCKS, OTHER_MODELS, Ask, Case, PlanSpec, Step, random_case
+from attacks.cases import OTHER_MODELS, Ask, Case, PlanSpec, Step, random_case
 from attacks.history import Outcome
 from attacks.models import Spec
 from attacks.plants import (
@@ -35,8 +35,7 @@ from oracle import joint_kernel
 
 #: Histories in this sample; `make attack` runs others.
 SAMPLE = range(40 if os.environ.get("CSDP_FULL") else 24)
-OTHERS = range(OTHER_MODELS, OTHER_MODELS + 12)
-PROMISES = range(MORE_CLOCKS + 54, MORE_CLOCKS + 66)
+OTHERS = range(OTHER_MODELS + 87, OTHER_MODELS + 107)  # with many clocks and hidden environments
 #: The sequences of a chain that wakes up late.
 LATE = (np.full((2, 2), 0.5), np.broadcast_to([[0.999, 0.001], [0.1, 0.9]], (2, 2, 2, 2)))
 
@@ -137,16 +136,9 @@ def test_no_number_of_a_sample_is_below_the_truth() -> None:
 def test_no_number_of_other_models_is_below_the_truth() -> None:
     coverage = run_seeds(OTHERS)
     assert not coverage.findings, "\n".join(reported(coverage))
-    assert coverage.releases > 30
-    assert coverage.checks > 300
+    assert coverage.releases > 50
+    assert coverage.checks > 500
     assert {"backward chain", "family at once", "clock", "given environment", "state vector"} <= set(coverage.tags)
-
-
-def test_no_number_of_other_promises_is_below_the_truth() -> None:
-    coverage = run_seeds(PROMISES)
-    assert not coverage.findings, "\n".join(reported(coverage))
-    assert coverage.releases > 30
-    assert {"clock", "backward chain"} <= set(coverage.tags)
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)

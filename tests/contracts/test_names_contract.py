@@ -105,10 +105,9 @@ def long_file(folder):
     return path
 
 
-def wide_table(folder, cells):
-    path = folder / "wide.parquet"
-    pq.write_table(pa.table({"time": np.arange(TICKS), TURNED[0]: cells[:, 0], TURNED[1]: cells[:, 1]}), path)
-    return path
+def wide_table(folder):
+    pq.write_table(pa.table(TIMED), folder / "wide.parquet")
+    return folder / "wide.parquet"
 
 
 def discretised(names=TURNED, edges=((0.5,), (0.5,))):
@@ -124,7 +123,7 @@ PANELS = {
     "long file": lambda folder: csdp.read_panel(long_file(folder)),
     "discretiser": lambda folder: csdp.read_panel(wide_file(folder), discretiser=discretised()),
     "without names": lambda _: Panel.from_states(STATES),
-    "duckdb": lambda folder: open_table(wide_table(folder, STATES[:, ::-1]), plan()),
+    "duckdb": lambda folder: open_table(wide_table(folder), plan()),
 }
 
 

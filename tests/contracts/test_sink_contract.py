@@ -5,18 +5,19 @@ from __future__ import annotations
 import copy
 import io
 import json
+import threading
 
 import pytest
 
 from csdp.errors import LedgerConflictError
 from csdp.ledger import Ledger
-from csdp.stream import FileSink, LineSink
+from csdp.stream import FileSink, LineSink, Reading
 
 from stream.parts import DATASET, feed, published, running  # isort: skip
 
 
 class Custom:
-    """A sink that remembers."""
+    """A sink written from the protocol alone."""
 
     def __init__(self):
         self.got = []
@@ -55,11 +56,27 @@ class RaisesAfter(Custom):
         return True
 
 
-class Slow(Custom):
-    """Waits, as one should, for a stop or for its turn."""
+class Mutates(Custom):
+    """Takes an output, and writes its own into it."""
 
     def deliver(self, output, stop):
-        return super().deliver(output, stop) if not stop.wait(0.01) else False
+        super().deliver(output, stop)
+        for value in output.values():
+            if isinstance(value, list):
+                value.clear()
+        output.update(tick=10**9, dataset="mine", values=[0.0], epsilon_s=0.0)
+        output["more"] = stop
+        return True
+
+
+class Refuses(Custom):
+    """Says that it was stopped, although nobody stopped it."""
+
+    tries = 0
+
+    def deliver(self, output, stop):
+        self.tries += 1
+        return super().deliver(output, stop) if self.tries % 2 == 0 else False
 
 
 class Lies(Custom):
@@ -93,32 +110,13 @@ class File(FileSink):
         return [json.loads(line) for line in self.path.read_bytes().splitlines()]
 
 
-HONEST = [Custom, Slow, Lines, File]
-HOSTILE = [Raises, RaisesAfter]
-
-
-@pytest.fixture(params=HONEST + HOSTILE, ids=lambda kind: kind.__name__)
-def sink(request, tmp_path):
-    found = request.param(tmp_path / "out.ndjson") if request.param is File else request.param()
-    yield found
-    found.close()
-    found.close()
-
-
 def publish(folder, sink, ticks):
     """A run that goes on after errors, as an operator would let it; no reading is handed in twice."""
     with running(folder, sink=sink) as runner:
         for tick in ticks:
             for name in runner.names:
-                runner.accept(message(name, tick))
+                runner.accept(Reading(name, 10 * tick + 5, tick % 2))
             settle(runner)
-        return runner.status().published
-
-
-def message(name, tick):
-    from csdp.stream import Reading
-
-    return Reading(name, 10 * tick + 5, tick % 2)
 
 
 def settle(runner):
@@ -127,7 +125,9 @@ def settle(runner):
             runner.settle()
         except (OSError, TimeoutError):
             continue
-        return
+        if not runner.stuck:
+            return
+        runner.stuck = False
     raise AssertionError("it never went on")
 
 
@@ -137,21 +137,17 @@ def test_a_sink_that_claims_ticks_which_nobody_charged_is_refused(tmp_path):
     assert published(tmp_path) == {}
 
 
-def test_each_tick_is_published_once_and_recorded_before_it_leaves(sink, tmp_path):
+@pytest.mark.parametrize(
+    "make", [Custom, Lines, File, Raises, RaisesAfter, Mutates, Refuses], ids=lambda kind: kind.__name__
+)
+def test_each_tick_is_published_once_recorded_before_it_leaves_and_the_same_after_a_restart(make, tmp_path):
+    sink = make(tmp_path / "out.ndjson") if make is File else make()
     publish(tmp_path, sink, range(8))
-    record = published(tmp_path)  # each tick once, and the ledger sound
-    assert list(record) == list(range(1, 7))
-    for output in sink.got:
-        assert list(record[output["tick"]]) == output["values"]
-        assert output["dataset"] == DATASET
+    before = published(tmp_path)  # each tick once, and the ledger sound
+    assert list(before) == list(range(1, 7))
     ticks = [output["tick"] for output in sink.got]
     assert ticks == sorted(ticks)
-    assert set(ticks) == set(record)  # nothing is lost on the way
-
-
-def test_a_restart_repeats_and_changes_nothing(sink, tmp_path):
-    publish(tmp_path, sink, range(8))
-    before = published(tmp_path)
+    assert set(ticks) == set(before)  # nothing is lost on the way
     with Ledger.open(tmp_path / "ledger.db", read_only=True) as ledger:
         entries = len(list(ledger.entries(DATASET)))
     publish(tmp_path, sink, range(8))
@@ -162,9 +158,11 @@ def test_a_restart_repeats_and_changes_nothing(sink, tmp_path):
     publish(tmp_path, sink, range(8, 12))
     after = published(tmp_path)
     assert before.items() < after.items()
-    said = {}
     for output in sink.got:
-        assert said.setdefault(output["tick"], output["values"]) == output["values"]  # the same key, the same numbers
+        assert list(after[output["tick"]]) == output["values"]  # also of a tick that is delivered again
+        assert output["dataset"] == DATASET
+    sink.close()
+    sink.close()
 
 
 def test_a_sink_that_raises_stops_what_follows_and_nothing_else(tmp_path):
@@ -183,3 +181,24 @@ def test_a_sink_that_raises_stops_what_follows_and_nothing_else(tmp_path):
     with running(tmp_path, sink=found) as runner:
         assert runner.recover()
     assert [output["tick"] for output in found.got] == [1]
+
+
+def test_a_sink_that_waits_does_not_hold_readings_back(tmp_path):
+    gate = threading.Event()
+
+    class Waits(Custom):
+        def deliver(self, output, stop):
+            while not gate.wait(0.01):
+                if stop.is_set():
+                    return False
+            return super().deliver(output, stop)
+
+    sink = Waits()
+    with running(tmp_path, sink=sink) as runner:
+        worker = threading.Thread(target=feed, args=(runner, range(8)))
+        worker.start()
+        assert runner.status().published == 0  # it answers while a delivery waits
+        gate.set()
+        worker.join(20)
+        assert not worker.is_alive()
+    assert [output["tick"] for output in sink.got] == list(published(tmp_path)) == list(range(1, 7))

@@ -37,11 +37,12 @@ def find(program: str) -> str | None:
     return shutil.which(program) or shutil.which(program, path="/usr/sbin:/sbin")
 
 
-def call(*command: object, seconds: float = 60, **more) -> subprocess.CompletedProcess[str]:
-    """Run a command; its output as text. A command that fails is an error with what it said."""
+def call(*command: object, seconds: float = 900, **more) -> subprocess.CompletedProcess[str]:
+    """Run a command; its output as text. A command that fails is a RuntimeError with what it said."""
     words = [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, timeout=seconds, check=False, **more)
-    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(words)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
     return done
 
 
@@ -57,7 +58,7 @@ class Podman:
         runtime = 'runtime = "runc"\n' if find("runc") else ""
         (folder / "containers.conf").write_text(_CONTAINERS + runtime)
 
-    def __call__(self, *arguments: object, seconds: float = 120) -> str:
+    def __call__(self, *arguments: object, seconds: float = 900) -> str:
         environment = {**os.environ, "CONTAINERS_CONF": str(self._folder / "containers.conf")}
         return call("podman", *arguments, seconds=seconds, env=environment).stdout
 
@@ -70,10 +71,10 @@ class Podman:
             mirror = os.environ.get("CSDP_DEBIAN_MIRROR")  # by default the one that debootstrap knows
             place = [root] if mirror is None else [root, mirror]
             try:
-                call("debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", *place, seconds=900)
-            except AssertionError:
+                call("debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", *place)
+            except RuntimeError:
                 pytest.skip("no mirror of Debian can be reached")
-            call("tar", "-C", root, "-cf", self._folder / "root.tar", ".", seconds=120)
+            call("tar", "-C", root, "-cf", self._folder / "root.tar", ".")
             self("import", self._folder / "root.tar", BASE)
         return BASE
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
 import sys
-import tempfile
-import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,8 +24,7 @@ import mosquitto  # isort: skip
 import postgres  # isort: skip
 from deployment.machine import DEPLOY, call, need  # isort: skip
 from stream.parts import pairs  # isort: skip
-
-pytestmark = pytest.mark.slow
+from waiting import until  # isort: skip
 
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 URL = "/api/datasets/ward-7"
@@ -107,35 +105,16 @@ def broker_of(folder, secrets):
     with (folder / "broker.log").open("wb") as log:
         process = subprocess.Popen([mosquitto.PROGRAM, "-c", str(folder / "mosquitto.conf")], stdout=log, stderr=log)
     try:
-        deadline = time.monotonic() + 200
-        while not any(one.laddr.port == port for one in psutil.Process(process.pid).net_connections()):
+
+        def listens():
             assert process.poll() is None, (folder / "broker.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+            return any(one.laddr.port == port for one in psutil.Process(process.pid).net_connections())
+
+        until(listens)
         yield port
     finally:
         process.terminate()
         process.wait(20)
-
-
-@contextmanager
-def database_of(secrets):
-    found = postgres.binaries()
-    if found is None:
-        pytest.skip("not installed: postgresql")
-    folder = Path(tempfile.mkdtemp(prefix="csdp-pg-"))
-    server = PasswordServer(folder, found)
-    try:
-        if os.geteuid() == 0:
-            call("chown", "postgres", folder)
-        server.create()
-        server.start()
-        server.allow((secrets / "db-password").read_text().strip())
-        yield server
-    finally:
-        if server.running():
-            server.stop()
-        call("rm", "-rf", folder)
 
 
 def test_the_services_work_together(tmp_path, secrets):
@@ -149,7 +128,10 @@ def test_the_services_work_together(tmp_path, secrets):
     key, text = new_key("reader", ["ward-7"])
     Keys(data / "keys.json").add(key)
     port = mosquitto.free_port()
-    with database_of(secrets) as server, broker_of(tmp_path, secrets) as broker:
+    with postgres.cluster(PasswordServer) as server, broker_of(tmp_path, secrets) as broker:
+        if server is None:
+            pytest.skip("not installed: postgresql")
+        server.allow((secrets / "db-password").read_text().strip())
         with pytest.raises(paho.mqtt.MQTTException, match="Not authorized"):
             publish.single("ward-7", "{}", hostname="127.0.0.1", port=broker)
         pgpass = tmp_path / "pgpass"
@@ -184,19 +166,19 @@ def test_the_services_work_together(tmp_path, secrets):
                 content = f'{{"time": {10 * tick + 3}, "values": [0, 1]}}'
                 publish.single("ward-7", content, qos=1, hostname="127.0.0.1", port=broker, auth=login)
 
-            ticks = []
+            ticks, numbers = [], itertools.count()
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=300) as client:
                 client.headers["Authorization"] = f"Bearer {text}"
-                deadline, tick = time.monotonic() + 200, 0
-                while len(ticks) < 3:
+
+                def three_are_published():
                     assert process.poll() is None, (tmp_path / "log").read_text()
-                    assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-                    say(tick)
-                    tick += 1
-                    time.sleep(0.3)
+                    say(next(numbers))
                     with suppress(httpx.TransportError):
                         answer = client.get(f"{URL}/releases")
-                        ticks = [one["tick"] for one in answer.json()] if answer.status_code == 200 else []
+                        ticks[:] = [one["tick"] for one in answer.json()] if answer.status_code == 200 else []
+                    return len(ticks) >= 3
+
+                until(three_are_published, told=(tmp_path / "log").read_text)
             told = [process.pid, *(one.pid for one in psutil.Process(process.pid).children(recursive=True))]
             lines = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in told if psutil.pid_exists(pid))
         finally:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
@@ -15,8 +14,7 @@ from csdp.service.keys import Keys, new_key
 from deployment.machine import Podman  # isort: skip
 from mosquitto import free_port  # isort: skip
 from service.parts import WARD, hand_in, released, write_spec  # isort: skip
-
-pytestmark = pytest.mark.slow
+from waiting import until  # isort: skip
 
 IMAGE = "localhost/csdp-test"
 USER = 10001
@@ -49,14 +47,12 @@ def container(podman, folder):
             httpx.Client(base_url=url, headers={"Authorization": f"Bearer {text}"}, timeout=300) as admin,
             httpx.Client(base_url=url, headers={"Authorization": f"Bearer {writer_text}"}, timeout=300) as writer,
         ):
-            deadline = time.monotonic() + 120
-            while True:
-                try:
-                    assert admin.get("/health").status_code == 200
-                    break
-                except httpx.TransportError:
-                    assert time.monotonic() < deadline, podman("logs", name)
-                    time.sleep(0.2)
+
+            def answers():
+                with suppress(httpx.TransportError):
+                    return admin.get("/health").status_code == 200
+
+            until(answers, told=lambda: podman("logs", name))
             yield name, admin, writer
     finally:
         podman("rm", "-f", name)

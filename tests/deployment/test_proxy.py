@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 import subprocess
-import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import httpx
 import pytest
@@ -14,8 +13,7 @@ import pytest
 from deployment.machine import DEPLOY, call, find, need  # isort: skip
 from mosquitto import certificates, free_port  # isort: skip
 from service.parts import WARD, events, serving, settings_of, snapshot  # isort: skip
-
-pytestmark = pytest.mark.slow
+from waiting import until  # isort: skip
 
 URL = f"/api/datasets/{WARD}"
 
@@ -57,20 +55,15 @@ class Proxy:
     def running(self):
         process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)
         try:
-            deadline = time.monotonic() + 200
-            while True:
-                try:
-                    with self.client() as client:
-                        assert client.get("/health").status_code == 200
-                        break
-                except httpx.TransportError:
-                    assert process.poll() is None, (self.folder / "log").read_text()
-                    assert time.monotonic() < deadline
-                    time.sleep(0.05)
+            until(self._answers, told=(self.folder / "log").read_text)
             yield self
         finally:
             process.terminate()
             process.wait(20)
+
+    def _answers(self):
+        with suppress(httpx.TransportError), self.client() as client:
+            return client.get("/health").status_code == 200
 
     def client(self, headers=None, **more):
         trusted = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))

@@ -10,8 +10,6 @@ import pytest
 
 from deployment.machine import DEPLOY, call, need  # isort: skip
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def unit(tmp_path):

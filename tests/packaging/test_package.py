@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import tarfile
 import tomllib
 import venv
 import zipfile
-from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+from deployment.machine import ROOT, call  # isort: skip
 
-ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-
-
-def call(*args, cwd=None, timeout=900):
-    done = subprocess.run([str(a) for a in args], capture_output=True, text=True, timeout=timeout, cwd=cwd, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
 
 
 def environment(folder):
@@ -52,7 +43,7 @@ def smoke(commands, folder):
     folder.mkdir()
 
     def csdp(*args):
-        return call(commands / "csdp", *args, cwd=folder)
+        return call(commands / "csdp", *args, cwd=folder).stdout
 
     assert csdp("--version").startswith("csdp ")
     csdp("chain", "new", "--sequences", "2", "--self-coupling", "0.75", "--p", "0.3", "-o", "chain.json")
@@ -132,4 +123,4 @@ def test_it_installs_and_runs_in_an_empty_environment(built, tmp_path, versions)
 def test_the_source_distribution_installs_too(built, tmp_path):
     commands = environment(tmp_path / "venv")
     call(commands / "pip", "install", "--quiet", "--no-deps", built[1])
-    assert "csdp/__init__.py" in call(commands / "pip", "show", "--files", "csdp")
+    assert "csdp/__init__.py" in call(commands / "pip", "show", "--files", "csdp").stdout

@@ -19,8 +19,6 @@ import csdp
 
 from deployment.machine import ROOT, call, need  # isort: skip
 
-pytestmark = pytest.mark.slow
-
 _spec = importlib.util.spec_from_file_location("release", ROOT / "deploy" / "release.py")
 release = importlib.util.module_from_spec(_spec)
 sys.modules["release"] = release  # dataclasses look their module up
@@ -69,8 +67,8 @@ def test_the_sbom(dependencies):
 
 def test_the_page_of_dependencies_is_of_these_versions(dependencies):
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| ([\w-]+) \| (\S+) \| (\d{4}-\d{2}-\d{2}) \|", page, re.MULTILINE)
-    assert [(name, version) for name, version, _ in rows] == [(one.name, one.version) for one in dependencies]
+    assert f"for list {release.list_digest(dependencies)}:" in page
+    assert f"needs {len(dependencies)} packages" in page
 
 
 def test_checksums_are_signed(tmp_path):
@@ -116,7 +114,7 @@ def test_the_same_sources_give_the_same_bytes(tmp_path):
     builder = tmp_path / "venv"
     call(sys.executable, "-m", "venv", builder)
     pins = ROOT / "constraints" / "release.txt"
-    call(builder / "bin" / "pip", "install", "--quiet", "-r", pins, seconds=300)
+    call(builder / "bin" / "pip", "install", "--quiet", "-r", pins)
     found = []
     for name, mode, age, mask in (("one", 0o644, 0, 0o022), ("two/deeper", 0o600, 10**7, 0o077)):
         tree = tmp_path / name
@@ -130,7 +128,7 @@ def test_the_same_sources_give_the_same_bytes(tmp_path):
         out = tmp_path / f"out-{mode}"
         code = f"import os, runpy, sys; os.umask({mask}); sys.argv = ['release.py', '--out', {str(out)!r}]; "
         code += "m = runpy.run_path('deploy/release.py'); os.makedirs(sys.argv[2]); m['build'](m['Path'](sys.argv[2]))"
-        call(builder / "bin" / "python", "-c", code, cwd=tree, seconds=300)
+        call(builder / "bin" / "python", "-c", code, cwd=tree)
         built = sorted(Path(out).iterdir())
         found.append({path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in built})
     assert len(found[0]) == 2

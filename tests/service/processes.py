@@ -125,10 +125,3 @@ class Ward(threading.Thread):
                 continue
             self.tick += 1
             time.sleep(self.pace)
-
-
-def until(condition, seconds=PATIENCE):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from csdp.service.app import create
 
 from service.parts import WARD, events, hand_in, released, serving, settings_of, snapshot  # isort: skip
+from waiting import until  # isort: skip
 
 URL = f"/api/datasets/{WARD}"
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -94,18 +95,11 @@ def test_a_client_that_does_not_take_its_events_is_left(tmp_path):
             )
             raw.sendall("\r\n".join(lines).encode())
             feed = served.app.state.service.feeds[WARD]
-            wait_until(lambda: feed.listeners == 1)
-            wait_until(lambda: feed.listeners == 0)
+            until(lambda: feed.listeners == 1)
+            until(lambda: feed.listeners == 0)
         with served.client("reader").stream("GET", f"{URL}/events", headers={"Last-Event-ID": "0"}) as live:
             ticks = (content["tick"] for name, _, content in events(live) if name == "release")
             assert [next(ticks) for _ in range(390)] == list(range(1, 391))
-
-
-def wait_until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_too_many_listeners(tmp_path):
@@ -117,7 +111,7 @@ def test_too_many_listeners(tmp_path):
             third = reader.get(f"{URL}/events")
             refused(third, 503, "busy")
             assert int(third.headers["retry-after"]) > 0
-        wait_until(lambda: served.app.state.service.feeds[WARD].listeners == 0)
+        until(lambda: served.app.state.service.feeds[WARD].listeners == 0)
         with reader.stream("GET", f"{URL}/events") as again:
             assert again.status_code == 200
 
@@ -157,7 +151,7 @@ def test_a_dataset_that_is_stuck_tells_writers_to_come_back(tmp_path):
             # Readers are served meanwhile, and nobody waits for the event loop.
             assert released(served.client("reader"))
             assert served.client().get("/health").status_code == 200
-        wait_until(lambda: served.client("reader").get(f"{URL}/status").json()["closed_tick"] == 2)
+        until(lambda: served.client("reader").get(f"{URL}/status").json()["closed_tick"] == 2)
 
 
 def test_a_busy_ledger_costs_no_reading(tmp_path):
@@ -175,7 +169,7 @@ def test_a_busy_ledger_costs_no_reading(tmp_path):
         lock.execute("ROLLBACK")
         lock.close()
         reader = served.client("reader")
-        wait_until(lambda: [one["tick"] for one in released(reader)] == [1, 2, 3])
+        until(lambda: [one["tick"] for one in released(reader)] == [1, 2, 3])
         assert served.client().get("/health").json()["status"] == "ok"
 
 

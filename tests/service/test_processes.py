@@ -13,8 +13,9 @@ import pytest
 from csdp.ledger import Ledger
 
 from service.parts import WARD, events, hand_in, released, snapshot, write_spec  # isort: skip
-from service.processes import PATIENCE, Process, Ward, until  # isort: skip
+from service.processes import PATIENCE, Process, Ward  # isort: skip
 from traces import has_trace  # isort: skip
+from waiting import until  # isort: skip
 
 URL = f"/api/datasets/{WARD}"
 

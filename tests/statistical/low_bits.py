@@ -6,7 +6,6 @@ Floating-point noise leaves gaps. The attack chooses among classes of outputs by
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,47 +14,28 @@ import numpy.typing as npt
 from csdp.audit.black_box import lower_bound
 from csdp.numbers import Floats, Indices, Ints
 
+#: How often a sampler that is as it should be would fail, with fresh randomness.
+ALARM = 1e-9
+
 Sampler = Callable[[Floats, np.random.Generator], npt.ArrayLike]
-
-
-@dataclass(frozen=True)
-class LowBits:
-    """Result: with probability `confidence`, low bits leak at least `lower`; the noise allows `epsilon`."""
-
-    lower: float
-    epsilon: float
-    confidence: float
-    answers: tuple[float, float]
-    classes: int
-    hits: tuple[int, int]
-    samples: int
-
-    @property
-    def violated(self) -> bool:
-        """Whether the low bits are proven to leak more than the noise allows."""
-        return self.lower > self.epsilon
 
 
 def low_bits(
     sampler: Sampler,
     *,
     answers: tuple[float, float] = (0.0, 1.0),
-    epsilon: float,
     samples: int = 200_000,
-    confidence: float = 1 - 1e-9,
-    seed: int | None = None,
-) -> LowBits:
-    """Attack a noise sampler through the low bits of its outputs.
+    seed: int,
+) -> float:
+    """How much the low bits of outputs leak at least: with noise as it should be not above `|a - b| / scale`.
 
     Outputs are classed by (exponent, exponent of the lowest bit set). One half of the samples finds the set of classes
-    that is likelier under one answer; on the other half its Clopper-Pearson bound must not exceed `epsilon`.
+    that is likelier under one answer; on the other half its Clopper-Pearson bound is taken.
 
     Args:
         sampler: adds noise to an array of equal exact answers (n,), as `sampler(exact, generator)`.
         answers: the two exact answers a and b.
-        epsilon: what noise of this scale allows between the two answers, `|a - b| / scale`.
         samples: outputs drawn for each answer.
-        confidence: of the bound.
         seed: to repeat an attack.
 
     Reference: Mironov, "On significance of the least significant bits for differential privacy" (2012).
@@ -63,26 +43,23 @@ def low_bits(
     random = np.random.default_rng(seed)
     classes = [_classes(sampler(np.full(samples, answer), random), samples) for answer in answers]
     keys, numbers = np.unique(np.concatenate(classes), return_inverse=True)
-    half, alarm = samples // 2, 1.0 - confidence
+    half = samples // 2
     sides = (numbers[:samples], numbers[samples:])
     first = [np.bincount(side[:half], minlength=keys.size) for side in sides]
     second = [np.bincount(side[half:], minlength=keys.size) for side in sides]
-    chosen, against = _choose_classes(first, half, alarm)
+    chosen, against = _choose_classes(first, half)
     rest = samples - half
     hits = (int(second[against ^ 1][chosen].sum()), int(second[against][chosen].sum()))
-    lower = float(lower_bound(hits[0], rest, hits[1], rest, alarm=alarm))
-    return LowBits(
-        lower, float(epsilon), confidence, (float(answers[0]), float(answers[1])), int(keys.size), hits, rest
-    )
+    return float(lower_bound(hits[0], rest, hits[1], rest, alarm=ALARM))
 
 
-def _choose_classes(counts: list[Ints], count: int, alarm: float) -> tuple[Indices, int]:
+def _choose_classes(counts: list[Ints], count: int) -> tuple[Indices, int]:
     """The set of classes with the largest bound for one answer against the other, and the number of the other."""
     ratio = np.log(counts[0] + 0.5) - np.log(counts[1] + 0.5)
     best, chosen = -np.inf, (np.zeros(0, dtype=np.intp), 1)
     for side, order in ((0, np.argsort(-ratio)), (1, np.argsort(ratio))):
         inside, against = np.cumsum(counts[side][order]), np.cumsum(counts[1 - side][order])
-        bounds = lower_bound(inside, count, against, count, alarm=alarm)
+        bounds = lower_bound(inside, count, against, count, alarm=ALARM)
         at = int(bounds.argmax())
         if bounds[at] > best:
             best, chosen = float(bounds[at]), (order[: at + 1], 1 - side)

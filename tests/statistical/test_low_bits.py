@@ -34,13 +34,11 @@ def in_single_precision(exact, generator):
 @pytest.mark.parametrize("naive", [numpy_laplace, inverse_law, difference], ids=lambda f: f.__name__)
 @pytest.mark.parametrize("answers", [(0.0, 1.0), (1.0, 2.0)], ids=str)
 def test_noise_in_floating_point_fails(naive, answers):
-    result = low_bits(naive, answers=answers, epsilon=1.0, seed=1)
-    assert result.violated
-    assert result.lower > 4
+    assert low_bits(naive, answers=answers, seed=1) > 4  # the noise allows 1
 
 
 def test_rounding_the_noise_before_adding_it_fails_too():
-    assert low_bits(in_single_precision, epsilon=1.0, seed=2).violated
+    assert low_bits(in_single_precision, seed=2) > 1
 
 
 @pytest.mark.parametrize("step", [1.0, 2.0**-10], ids=["coarse", "fine"])
@@ -53,8 +51,7 @@ def test_our_integers_pass(scale, step):
         )
         return exact + noise * step
 
-    result = low_bits(ours, epsilon=1 / scale, samples=100_000, seed=3)
-    assert not result.violated
+    assert low_bits(ours, samples=100_000, seed=3) <= 1 / scale
 
 
 @pytest.mark.parametrize(
@@ -71,8 +68,7 @@ def test_our_plans_pass_also_after_the_division(query):
         row = [0, 1, 0] if exact[0] == answers[0] else [1, 1, 0]
         return mechanism(np.tile(np.array(row, dtype=np.int8), (exact.size, 1)), generator)[:, 0]
 
-    result = low_bits(ours, answers=tuple(answers), epsilon=1.0, samples=100_000, seed=4)
-    assert not result.violated
+    assert low_bits(ours, answers=tuple(answers), samples=100_000, seed=4) <= 1
 
 
 def test_the_release_itself_passes():
@@ -84,4 +80,4 @@ def test_the_release_itself_passes():
         answer = np.array([round(exact[0] * 3.0)], dtype=float)
         return [fran.add_noise(plan, answer, 0, source).values[0] for _ in range(exact.size)]
 
-    assert not low_bits(ours, answers=(0.0, 1 / 3), epsilon=1.0, samples=4000, seed=5).violated
+    assert low_bits(ours, answers=(0.0, 1 / 3), samples=4000, seed=5) <= 1
