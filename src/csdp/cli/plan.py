@@ -165,8 +165,7 @@ def _test_on_past(plan: Plan, past: Panel | None) -> Plan:
     if plan.query.of_states:
         return plan
     past = past.arrange(plan.model.names)
-    clock = plan.model if isinstance(plan.model, EnvironmentChain) and plan.model.kind == "clock" else None
-    environments = None if clock is None else known_environments(clock, past.ticks)
+    environments = known_environments(plan.model, past.ticks)
     check = check_readings(past, states=plan.model.states, environments=environments)
     return plan.with_readings_check(judge_evidence(check.verdict, None))
 

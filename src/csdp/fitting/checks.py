@@ -23,7 +23,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from csdp.chain import CoupledChain, EnvironmentChain, Evidence, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, Evidence, JointChain, Model
 from csdp.chain.evidence import count_lags
 from csdp.errors import CsdpError, InputError, PrivacyLeakWarning
 from csdp.fitting.em import JOINT_STATES
@@ -160,18 +160,16 @@ def own_law(readings: Sample, target: int) -> Floats:
 # ---- environments ----------------------------------------------------------------------------------------------------
 
 
-def known_environments(chain: EnvironmentChain, ticks: npt.NDArray[Any]) -> Indices | None:
-    """The environment (T,) of every tick by the clock; None if it is hidden."""
-    if chain.cycle is None:
+def known_environments(chain: Model, ticks: npt.NDArray[Any]) -> Indices | None:
+    """The environment (T,) of every tick by the clock; None if there is none, or if it is hidden."""
+    if not isinstance(chain, EnvironmentChain) or chain.cycle is None:
         return None
     return np.asarray(np.asarray(chain.cycle, dtype=np.intp)[np.asarray(ticks) % len(chain.cycle)])
 
 
 def add_environments(chain: Chain, sample: Sample, ticks: npt.NDArray[Any]) -> Sample:
     """The readings with the environment of every tick, if the chain knows it."""
-    if isinstance(chain, EnvironmentChain):
-        return replace(sample, environments=known_environments(chain, ticks))
-    return sample
+    return replace(sample, environments=known_environments(chain, ticks))
 
 
 def predict(chain: Chain, readings: Sample) -> Prediction | EnvironmentPrediction:

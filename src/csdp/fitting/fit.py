@@ -24,7 +24,6 @@ from csdp.chain.model import Direction
 from csdp.errors import CsdpWarning, InputError, PrivacyLeakWarning
 
 if TYPE_CHECKING:
-    from csdp.fitting.checks import ReadingsCheck
     from csdp.fitting.em import PointEstimate
     from csdp.fitting.sample import Chain, Neighbours, Progress, Sample
 
@@ -117,7 +116,6 @@ def fit(
         estimate = _fit_point(readings, method, neighbours, epsilon, report)
     else:
         estimate = _fit_environment(natural, data, environment, environments, neighbours, direction, report)
-    found = _check_readings(data, natural.m, estimate.chain) if public else None
     record = replace(
         estimate.record,
         screened=estimate.record.screened or (limits is not None and limits[1]),
@@ -127,7 +125,7 @@ def fit(
         ensemble=ensemble if limits is None else 0,
         ensemble_method=(estimate.record.ensemble_method if limits is None else "limits") if ensemble else None,
         step=_step_of(data),
-        readings_check=None if found is None else found.verdict,
+        readings_check=_check_readings(data, natural.m, estimate.chain) if public else None,
     )
     if not record.converged:
         warnings.warn(record.warnings[0], CsdpWarning, stacklevel=2)
@@ -155,7 +153,7 @@ def _ensemble_family(point: Chain, estimate: PointEstimate, count: int, progress
     return Family([point, *others])
 
 
-def refit(chain: CoupledChain | JointChain | EnvironmentChain, past: Sample, report: Progress) -> Any:
+def refit(chain: Chain, past: Sample, report: Progress) -> Any:
     """A chain fitted in the same way on other readings; None if it was not fitted, or cannot be fitted again."""
     from csdp.fitting.em import Effort
     from csdp.fitting.environment import ChainCandidate, Clock, fit_candidate, members_of
@@ -180,9 +178,7 @@ def refit(chain: CoupledChain | JointChain | EnvironmentChain, past: Sample, rep
     return fit_candidate(candidate, sample, effort=Effort(), progress=report).chain
 
 
-def _find_evidence(
-    chain: CoupledChain | JointChain | EnvironmentChain, sample: Sample, data: Any, *, public: bool
-) -> Evidence:
+def _find_evidence(chain: Chain, sample: Sample, data: Any, *, public: bool) -> Evidence:
     """What public readings show of the chain that was fitted to them; private ones may not be asked."""
     from csdp.fitting.checks import find_evidence
     from csdp.panel import Panel
@@ -192,17 +188,14 @@ def _find_evidence(
     return find_evidence(chain, sample, data.ticks if isinstance(data, Panel) else None)
 
 
-def _check_readings(
-    data: Any, states: int, chain: CoupledChain | JointChain | EnvironmentChain
-) -> ReadingsCheck | None:
+def _check_readings(data: Any, states: int, chain: Chain) -> str | None:
     """What public readings behind the states of a panel show, for the record."""
     from csdp.fitting.checks import check_readings, known_environments
     from csdp.panel import Panel
 
     if not isinstance(data, Panel) or data.readings is None:
         return None
-    known = known_environments(chain, data.ticks) if isinstance(chain, EnvironmentChain) else None
-    return check_readings(data, states=states, environments=known)
+    return check_readings(data, states=states, environments=known_environments(chain, data.ticks)).verdict
 
 
 def _step_of(data: object) -> int | None:
