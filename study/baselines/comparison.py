@@ -13,8 +13,7 @@ from csdp.errors import CsdpError, InputError
 from csdp.estimate import mse
 from csdp.plan import Plan
 from csdp.planning import EVENT_LIMIT, find_plan
-from csdp.planning.calibrate import SMALLEST_LEVEL, largest_level, least_level
-from csdp.planning.calibrate import Curves
+from csdp.planning.calibrate import SMALLEST_LEVEL, Curves, largest_level, least_level
 from csdp.query_table import Query
 from study import baselines
 from study.baselines.comparison_table import TIE, Comparison, ContinualComparison, ContinualRow, Row, Verdict
@@ -280,7 +279,7 @@ def _level(task: _ComparisonTask, age: int) -> float:
     curves = Curves(
         task.chain,
         task.query,
-        [age] * task.chain.sequences,
+        (age,) * task.chain.sequences,
         estimate="linear",
         releases=1,
     )

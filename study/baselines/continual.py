@@ -41,8 +41,7 @@ from csdp.estimate.error import noise_variance
 from csdp.estimate.moments import moments
 from csdp.numbers import Floats, Indices
 from csdp.planning import EVENT_LIMIT
-from csdp.planning.calibrate import largest_level
-from csdp.planning.calibrate import Curves
+from csdp.planning.calibrate import Curves, largest_level
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import Query
 from study import baselines
@@ -283,7 +282,7 @@ class _ContinualTask:
             self._certificates[age] = Curves(
                 self.chain,
                 self.query,
-                [age] * self.chain.sequences,
+                (age,) * self.chain.sequences,
                 estimate="linear",
                 releases="continual",
             )
