@@ -114,7 +114,7 @@ def compare(
     @cache
     def scale_at(age: int) -> float:
         """The least noise at one age that keeps the budget: all Laplace releases of that age share it."""
-        curves = Curves(chain, table, [age] * chain.sequences, estimate="linear", releases=1)
+        curves = Curves(chain, table, (age,) * chain.sequences, estimate="linear", releases=1)
         level = largest_level(lambda e: curves.leakage(e).epsilon, budget, event_limit)
         if level is None:
             raise InputError(f"at age {age} no noise level up to {event_limit:g} reaches leakage {budget:g}")

@@ -307,7 +307,7 @@ class _ContinualTask:
             self._certificates[age] = Curves(
                 self.chain,
                 self.query,
-                [age] * self.chain.sequences,
+                (age,) * self.chain.sequences,
                 estimate="linear",
                 releases="continual",
             )

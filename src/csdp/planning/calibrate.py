@@ -25,7 +25,7 @@ from csdp.estimate.history import MEMORY, HistoryEstimator, has_history, model_e
 from csdp.estimate.moments import Moments, moments
 from csdp.estimate.result import About, Estimate
 from csdp.plan import Plan
-from csdp.query import tabulate
+from csdp.query import QueryTable, tabulate
 from csdp.query_table import Query
 
 Releases = int | Literal["continual"]
@@ -128,7 +128,7 @@ def _secant(known: list[tuple[float, float]], aim: float) -> float | None:
 # ---- at some ages ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Curves:
     """Leakage and error at some ages, for any noise level; what does not depend on the level is computed once.
 
@@ -142,7 +142,7 @@ class Curves:
 
     chain: Model | Family
     query: Query | str
-    ages: Sequence[int]
+    ages: tuple[int, ...]
     _: KW_ONLY
     estimate: Estimate = "history"
     releases: Releases = "continual"
@@ -151,12 +151,17 @@ class Curves:
     known: Known = field(default_factory=Known)
     near: float | None = None
 
-    def __post_init__(self) -> None:
-        self.chain = certified_model(self.chain)
-        self.ages = tuple(self.ages)
-        self._members = self.chain.members
-        self._table = tabulate(self.query, self._members[0])
-        self._leakages: dict[float, Leakage] = {}
+    @cached_property
+    def _members(self) -> Sequence[Model]:
+        return certified_model(self.chain).members
+
+    @cached_property
+    def _table(self) -> QueryTable:
+        return tabulate(self.query, self._members[0])
+
+    @cached_property
+    def _leakages(self) -> dict[float, Leakage]:
+        return {}
 
     # ---- error: falls with epsilon_c -------------------------------------------------------------------------------
 

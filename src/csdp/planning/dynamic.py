@@ -92,7 +92,7 @@ def dynamic_plan(
     """
     importance = _read_weights(horizon, weights, budget)
     model = certified_model(chain).members[0]
-    several = [ages] * model.sequences if isinstance(ages, int) else list(ages)
+    several = (ages,) * model.sequences if isinstance(ages, int) else tuple(ages)
     curves = Curves(chain, query, several, estimate=estimate, releases=1)
     plan = Plan(chain, query, several, event_limit)
     no_data = curves.error(event_limit).no_data

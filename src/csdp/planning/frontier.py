@@ -95,7 +95,7 @@ def frontier(
     no_data = 0.0
     known = Known()
     for age in ages:
-        old = [age] * model.sequences
+        old = (age,) * model.sequences
         curves = Curves(chain, table, old, estimate=estimate, releases=releases, about=about, known=known)
         for level in grid:
             answer, error = curves.leakage(level), curves.error(level)

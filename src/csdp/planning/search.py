@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Literal
 
@@ -144,15 +143,15 @@ def find_plan(
             search.least_delay()
         else:
             search.best_common_age()
-        if ages == "vector" and search.best is not None:
+        if ages == "vector" and search.run.best is not None:
             search.best_age_vector()
     except KeyboardInterrupt:
-        if search.best is None:
+        if search.run.best is None:
             raise
-        search.interrupted = True
-    if search.best is None:
+        search.run.interrupted = True
+    if search.run.best is None:
         raise search.infeasible()
-    return search.finish(search.best)
+    return search.finish(search.run.best)
 
 
 @dataclass(frozen=True)
@@ -164,9 +163,18 @@ class _Candidate:
     curves: Curves
 
 
-@dataclass
+class _SearchRun:
+    """How far a search has come."""
+
+    def __init__(self) -> None:
+        self.best: _Candidate | None = None
+        self.tried: list[Curves] = []
+        self.interrupted = False
+
+
+@dataclass(frozen=True)
 class _Search:
-    """The arguments of `find_plan`, checked, the steps of the search, and how far it has come."""
+    """The arguments of `find_plan`, checked, and the steps of the search."""
 
     chain: Model | Family
     query: Query | str
@@ -179,9 +187,7 @@ class _Search:
     about: About
     event_limit: float
     progress: Progress | None
-    best: _Candidate | None = None
-    tried: list[Curves] = field(default_factory=list)
-    interrupted: bool = False
+    run: _SearchRun = field(default_factory=_SearchRun)
 
     def __post_init__(self) -> None:
         check_about(self.about)
@@ -203,7 +209,7 @@ class _Search:
     def _known(self) -> Known:
         return Known()
 
-    def _curves(self, ages: Sequence[int], rule: Rule = "auto") -> Curves:
+    def _curves(self, ages: tuple[int, ...], rule: Rule = "auto") -> Curves:
         """Leakage and error at some ages."""
         return Curves(
             self.chain,
@@ -217,7 +223,7 @@ class _Search:
         )
 
     def _common(self, age: int) -> Curves:
-        return self._curves([age] * self.chain.members[0].sequences)
+        return self._curves((age,) * self.chain.members[0].sequences)
 
     def _report(self, what: str, done: int, total: int) -> None:
         if self.progress is not None:
@@ -232,9 +238,9 @@ class _Search:
         steps = 2 + (self.max_age - self.min_age).bit_length()
 
         def fits(age: int) -> bool:
-            self._report("delay", len(self.tried), steps)
+            self._report("delay", len(self.run.tried), steps)
             candidate = self._within_both(age)
-            self.best = candidate or self.best
+            self.run.best = candidate or self.run.best
             return candidate is not None
 
         if fits(self.max_age):  # the oldest first: it shows whether there is any
@@ -244,7 +250,7 @@ class _Search:
         """The least level that meets the error target at an age, if it keeps the budget."""
         assert self.budget is not None
         curves = self._common(age)
-        self.tried.append(curves)
+        self.run.tried.append(curves)
         level = self._level_for_error(curves)
         if level is None or not curves.leakage(level).epsilon <= self.budget:
             return None
@@ -282,10 +288,12 @@ class _Search:
 
     def best_common_age(self) -> None:
         """The best common age; those that cannot beat the best are passed over."""
-        self.tried += [self._common(age) for age in range(self.min_age, self.max_age + 1)]
-        for done, curves in enumerate(self._order(self.tried)):
-            self._report("planning", done, len(self.tried))
-            self.best = self._solve(curves, math.inf if self.best is None else self.best.objective) or self.best
+        self.run.tried += [self._common(age) for age in range(self.min_age, self.max_age + 1)]
+        for done, curves in enumerate(self._order(self.run.tried)):
+            self._report("planning", done, len(self.run.tried))
+            self.run.best = (
+                self._solve(curves, math.inf if self.run.best is None else self.run.best.objective) or self.run.best
+            )
 
     def _order(self, tried: list[Curves]) -> list[Curves]:
         """Where each new level is costly: first the youngest age that keeps the budget at the event limit.
@@ -299,7 +307,7 @@ class _Search:
         first = bisect_left(quick, True, key=lambda curves: curves.leakage(self.event_limit).epsilon <= budget)
         if first == len(tried):
             return tried
-        tried[first].near = self.event_limit
+        tried[first] = replace(tried[first], near=self.event_limit)
         return [*tried[first::-1], *tried[first + 1 :]]
 
     @cached_property
@@ -310,21 +318,21 @@ class _Search:
 
     def best_age_vector(self) -> None:
         """From the best common age: change the age of one sequence, or of two, as long as that helps."""
-        assert self.best is not None
-        seen = {self.best.curves.ages}
+        assert self.run.best is not None
+        seen = {self.run.best.curves.ages}
         improved = True
         while improved:
             improved = False
-            for ages in self._neighbours(self.best.curves.ages):
+            for ages in self._neighbours(self.run.best.curves.ages):
                 if ages in seen:
                     continue
                 seen.add(ages)
-                better = self._solve(self._curves(ages), self.best.objective * (1 - 1e-9))
+                better = self._solve(self._curves(ages), self.run.best.objective * (1 - 1e-9))
                 if better is not None:
-                    self.best, improved = better, True
+                    self.run.best, improved = better, True
                     break
 
-    def _neighbours(self, ages: Sequence[int]) -> list[tuple[int, ...]]:
+    def _neighbours(self, ages: tuple[int, ...]) -> list[tuple[int, ...]]:
         """One sequence up to three steps older or younger, then one a step older for another a step younger."""
         several = range(len(ages))
         moves = [{i: delta} for i in several for delta in (-3, -2, -1, 1, 2, 3)]
@@ -346,14 +354,14 @@ class _Search:
             note = f"publishing nothing but the long-run mean has squared error {error.no_data:.3g}, which is no more"
         if self.releases == 1 and self.budget is not None and curves.later_peak(level) > self.budget:
             note = _RISES_LATER
-        if self.interrupted:
+        if self.run.interrupted:
             words = "the search was interrupted; this is the best plan so far, and there may be better ones"
             note = f"{note}; {words}" if note else words
         return FoundPlan(curves.plan(level), certified, error, note)
 
     def infeasible(self) -> InfeasibleError:
         """The error that says which target could be met."""
-        tried = self.tried
+        tried = self.run.tried
         if self.about == "then" and tried[0].error(self.event_limit).safe <= (self.max_mse or 0.0):
             leak = tried[0].leakage(self._level_for_error(tried[0]) or self.event_limit).epsilon
             return InfeasibleError(

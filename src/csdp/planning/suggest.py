@@ -193,7 +193,7 @@ class FittedLayout:
         return Curves(
             model,
             query,
-            [age] * model.sequences,
+            (age,) * model.sequences,
             rule="vector" if chain is None and has_influence(model) else "auto",
             known=self._known,
         )
@@ -365,7 +365,7 @@ class ProposedPlan:
         return paths
 
 
-@dataclass
+@dataclass(frozen=True)
 class PlanSearch:
     """A search over layouts, kinds of chain, queries, ages and noise, within a budget.
 
@@ -386,12 +386,12 @@ class PlanSearch:
     past_end: str | int | None
     screened: list[Screened] = field(default_factory=list)
     certified: list[ProposedPlan] = field(default_factory=list)
-    tried: int = 0
-    interrupted: bool = False
+    tried: list[str] = field(default_factory=list)
     _start: float = field(default_factory=time.monotonic)
 
-    def run(self) -> None:
-        """Screen and certify until the time is up; what was found stays if it is interrupted."""
+    def run(self) -> bool:
+        """Screen and certify until the time is up; what was found stays if it is interrupted, which is the result."""
+        interrupted = False
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", CsdpWarning)  # said once, by whoever started this
@@ -405,10 +405,11 @@ class PlanSearch:
                     self._screen(next(self._layouts()), strict=False)
                 self._certify(CERTIFIED)
         except KeyboardInterrupt:
-            self.interrupted = True
             if not self.certified:
                 raise
+            interrupted = True
         self.certified.sort(key=lambda plan: plan.order)
+        return interrupted
 
     @property
     def _used(self) -> float:
@@ -439,7 +440,7 @@ class PlanSearch:
         fitted = FittedLayout(self.readings, layout, strict=strict, take_past=self.take_past)
         where = f"{layout.states} states, step {fitted.readings.step}"
         self.report(f"comparing chains: {where}", self._used)
-        self.tried += 1
+        self.tried.append(where)
         if not fitted.kinds:
             return
         self.report(f"fitting: {where}", self._used)
@@ -458,7 +459,7 @@ class PlanSearch:
                         candidate = self._screen_then(fitted, text, query)
                 except CsdpError:  # a query that this chain cannot have, or readings that speak against it
                     continue
-                self.tried += 1
+                self.tried.append(f"{text} about {about}, {words}")
                 if candidate is not None:
                     self.screened.append(candidate)
 
@@ -702,10 +703,10 @@ def suggest(
         take_past=take_past,
         past_end=end_of_past(until, readings.times, zone),
     )
-    search.run()
+    interrupted = search.run()
     if not search.certified:
         raise _not_useful(search)
-    return Suggestion(tuple(search.certified), budget, search.tried, search.interrupted)
+    return Suggestion(tuple(search.certified), budget, len(search.tried), interrupted)
 
 
 def _queries(given: str | None, of: ReadingRange | None, sequences: int, states: int) -> Sequence[tuple[str, Query]]:
@@ -750,7 +751,7 @@ def _not_useful(search: PlanSearch) -> NotUsefulError:
         else f"none keeps the budget within {LONGEST_DELAY} ticks of delay"
     )
     return NotUsefulError(
-        f"no useful plan with a budget of {search.budget:g}: of {search.tried} settings {outcome}, less than "
+        f"no useful plan with a budget of {search.budget:g}: of {len(search.tried)} settings {outcome}, less than "
         f"{100 * USEFUL:g} %. What would help: {'; '.join(helps)}",
         usefulness=usefulness,
         helps=tuple(helps),
