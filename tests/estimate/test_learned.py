@@ -66,6 +66,12 @@ def test_a_file_that_was_altered_is_refused(change, words):
         LearnedEstimator.from_dict(content)
 
 
+def test_a_past_that_never_changes_has_a_band_and_no_nan():
+    """A maximum that is always at its bound: the estimate is right, and its standard error is 0."""
+    learned = learn_estimator(np.ones((400, 1)), age=0, noise=0.5, bounds=(np.zeros(1), np.ones(1)))
+    assert (learned.coverage, learned.estimator.factor, learned.mse) == (1.0, 0.0, 0.0)
+
+
 def test_a_past_with_several_ages_or_too_short_is_refused():
     chain = CoupledChain(np.eye(2), [[0.8, 0.2], [0.2, 0.8]])
     past = Panel.from_states(chain.simulate(200, seed=1))

@@ -208,13 +208,14 @@ def learn_estimator(
     before = fit_best(past[later], ticks[later]).errors(fitted, noise, seed=1, start=start)
     off, spread = (np.concatenate(pair) for pair in zip(before[:2], (off, spread), strict=True))
     half += len(before[0])
-    factor = _quantile(np.abs(off[:half]) / spread[:half], level)
-    coverage = float((np.abs(off[half:]) <= factor * spread[half:]).mean())
+    away = _times_spread(off, spread)
+    factor = _quantile(away[:half], level)
+    coverage = float((away[half:] <= factor).mean())
     no_data = _no_data_error(fitted, held_out, ticks, period)
-    scale = float(np.sqrt((off**2).mean() / (spread**2).mean()))
+    scale = float(np.sqrt((off**2).mean() / (spread**2).mean())) if spread.any() else 1.0
     estimator = replace(
         fit_best(past, ticks),
-        factor=_quantile(np.abs(off) / spread, level) / scale,
+        factor=_quantile(away, level) / scale,
         level=level,
         scale=scale,
         no_data=no_data,
@@ -222,6 +223,11 @@ def learn_estimator(
     return LearnedEstimator(
         estimator, best, compared[best], no_data, level, coverage, compared, float(noise), len(past)
     )
+
+
+def _times_spread(off: Floats, spread: Floats) -> Floats:
+    """How many standard errors estimates are off; none if they are right, whatever their standard error."""
+    return np.divide(np.abs(off), spread, out=np.where(off == 0, 0.0, np.inf), where=spread > 0)
 
 
 def _check_past(past: Floats, age: int, noise: float, period: int | None, level: float) -> None:
