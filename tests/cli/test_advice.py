@@ -94,7 +94,6 @@ PYTHON_ONLY = {
     "times": "clocks and publishers of Python; release has --simulated-times, a stream [clock] times",
     "cost": "the accountant of Python",
     "environment": "of csdp.leakage; the commands use the chain as it is",
-    "phase": "of csdp.leakage",
     "of": "of a query that is written in Python; commands name queries by a text",
     "at_least": "of a query that is written in Python",
     "below": "of a query that is written in Python",

@@ -178,7 +178,7 @@ class TestTrouble:
                 "input.toml: input.duplicates: 'some' given; input should",
             ),
             ("file = 'd.csv'\ndelimeter = ';'\n", "unknown key (did you mean 'delimiter'?)"),
-            ("file = 'd.csv'\nstep = 0\n", "input.toml: input.step"),
+            ("file = 'd.csv'\nstep = 0\n", "input: step: 0 given; a whole number, at least 1"),
         ],
     )
     def test_mistakes_in_the_section_name_their_key(self, fails, tmp_path, text, told):

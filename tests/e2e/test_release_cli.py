@@ -198,8 +198,8 @@ class TestReadings:
         data.write_text("\n".join(",".join(row) for row in rows) + "\n")
         release(place, tmp_path, data, tmp_path / "strict.json", dataset="strict")
         content = json.loads((tmp_path / "strict.json").read_text())
-        late = [row["tick"] for row in content["skipped"] if "older than planned" in row["reason"]]
-        assert late == [12, 22]
+        assert {row["tick"]: row["count"] for row in content["releases"] if row["count"] < 2} == {12: 1}
+        assert [row["tick"] for row in content["skipped"] if row["reason"] == "no sequence was read at its age"] == [22]
         assert all(row["stale"] == 0 for row in content["releases"])
 
         filled = tmp_path / "filled.csv"
@@ -235,7 +235,7 @@ class TestReadings:
         [
             ("", "empty"),
             ("time,hall\n1,0\n", "no column 'kitchen'"),
-            ("time,hall,kitchen\n1,0,0\n1,0,0\n", "appears twice"),
+            ("time,hall,kitchen\n1,0,0\n1,0,0\n", "two readings of 'hall' at time 1"),
         ],
     )
     def test_bad_files_are_one_line(self, place, tmp_path, content, message):

@@ -81,7 +81,7 @@ def test_bad_panels_are_refused_before_anything_is_charged(file: Path) -> None:
         for states, message in (([[0], [0], [2]], "unknown state"), ([[0], [-5], [0]], "unknown"), ([[0, 1]], "panel")):
             with pytest.raises(InputError, match=message):
                 publisher.publish(Panel.from_states(states))
-        with pytest.raises(InputError, match="integer"):
+        with pytest.raises(InputError, match="a whole number"):
             publisher.push([0], time=1.5)  # type: ignore[arg-type]
         assert charged_ticks(publisher.ledger) == []
 

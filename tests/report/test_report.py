@@ -187,7 +187,7 @@ class TestReleases:
         assert [r.value for r in truth] == panel.states.mean(axis=1).tolist()
         gaps = panel.states.copy()
         gaps[5, 1] = -1
-        assert [r.tick for r in truth_records(plan, Panel.from_states(gaps))] == [*range(5), *range(6, 30)]
+        assert truth_records(plan, Panel.from_states(gaps))[5].value == panel.states[5, 0]  # of those that were read
         drawn = release_records(batch)
         private = figures.inline_svg(figures.release_figure(drawn, what="mean", truth=truth), name="a", description="")
         shared = figures.inline_svg(figures.release_figure(drawn, what="mean"), name="a", description="")

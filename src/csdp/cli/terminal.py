@@ -6,6 +6,7 @@ The remedies in messages of the library are printed as options of the command th
 
 from __future__ import annotations
 
+import errno
 import re
 import shlex
 import sys
@@ -58,6 +59,15 @@ _ARGUMENT = re.compile(
 _SETTING = re.compile(r"(?<![\w./`-])[a-z]+(?:_[a-z]+)+(?![\w(=]|\.\w)")
 #: Numbers of the theory, which messages name as such.
 _SYMBOLS = frozenset({"epsilon_c", "epsilon_s"})
+#: What to do about errors of the operating system.
+_HINTS = {
+    errno.ENOENT: "check the name and the folder",
+    errno.EACCES: "check the permissions, or choose another place",
+    errno.EROFS: "the disk is read-only; choose another place",
+    errno.EISDIR: "this is a folder; give a file",
+    errno.ENOTDIR: "a parent of this path is a file, not a folder; choose another path",
+    errno.ENOSPC: "free some space, or write elsewhere, and run the command again",
+}
 #: Settings that are not options: they stand in an [input] section.
 _SECTION = ("encoding", "header", "skip")
 
@@ -105,7 +115,8 @@ class CommandGroup(TyperGroup):
             _fail(advise(message), _EXIT_CODES.get(type(error), BAD_INPUT))
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
-            _fail(f"{where}{error.strerror or error}", BAD_INPUT)
+            hint = f"; {_HINTS[error.errno]}" if error.errno in _HINTS else ""
+            _fail(f"{where}{error.strerror or error}{hint}", BAD_INPUT)
         except MemoryError:
             _fail("not enough memory; use a smaller model or fewer steps, or for a leakage --bound slice", BAD_INPUT)
         except typer.Abort:
