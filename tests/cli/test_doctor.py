@@ -53,4 +53,4 @@ class TestDoctor:
             raise OSError(errno.ENOSPC, "No space left on device", "/tmp")
 
         monkeypatch.setattr("tempfile.TemporaryDirectory", full)
-        assert fails("doctor") == "csdp: /tmp: No space left on device"
+        assert fails("doctor").startswith("csdp: /tmp: No space left on device; free some space")
