@@ -39,7 +39,7 @@ ROOMS = {
     "bounds": ("bounds", "laws", "golden"),
     "planning": ("planning",),
     "accountant": ("accountant", "test_plan.py", "golden"),
-    "ledger": ("ledger",),
+    "ledger": ("ledger", "contracts/test_records_contract.py"),
     "publisher": ("publisher", "contracts/test_names_contract.py", "golden"),
 }
 RECORD = Path(".mutants")
