@@ -209,11 +209,9 @@ class JointComponent(Component):
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
-        largest = float(state.max())
-        if largest <= 0:
-            return 0.0, self.kind
         cap, why = self.cap(steps)
         if self.kind == "cap":
+            largest = float(state.max())
             # The state has added up what all releases cost, however the sequences are tied.
             return (largest, "group") if largest < cap else (cap, why)
         value = max(self._leakage_at(state, steps, phase) for phase in range(self.model.phases))
@@ -252,8 +250,6 @@ class JointComponent(Component):
         return float(state[differ.sum(axis=2) == 1].max(initial=0.0))
 
     def _contraction_over_paths(self, steps: int) -> float:
-        if steps == 0:
-            return 1.0
         if steps not in self._contractions:
             chain = self._environments.model
             views = (PathView(chain, path) for path in list_paths(chain, steps))
