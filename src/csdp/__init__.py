@@ -5,7 +5,7 @@ import typing as _typing
 from csdp.audit.black_box import audit
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage
-from csdp.chain import CoupledChain, EnvironmentChain, Family, InfluenceFamily, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, Family, InfluenceGraph, JointChain
 from csdp.fitting.fit import fit
 from csdp.query import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, PerGroup, Sum
 from csdp.readings import ReadingRange
@@ -44,7 +44,7 @@ __all__ = [
     "Family",
     "Histogram",
     "Identity",
-    "InfluenceFamily",
+    "InfluenceGraph",
     "InputSpec",
     "JointChain",
     "Leakage",

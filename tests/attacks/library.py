@@ -40,7 +40,7 @@ def make_chain(spec: Spec) -> Any:
         chain = csdp.CoupledChain(spec.coupling, spec.transitions, direction=spec.direction, **rest)
     if spec.fit is not None:
         chain = chain.carrying(fit_cost={"epsilon": spec.fit, "mechanism": "counts", "sensitivity": 4})
-    return chain if spec.margin is None else csdp.InfluenceFamily.around(chain, spec.margin)
+    return chain if spec.margin is None else csdp.InfluenceGraph.around(chain, spec.margin)
 
 
 def make_query(ask: Ask, spec: Spec) -> Any:

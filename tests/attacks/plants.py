@@ -13,8 +13,8 @@ import pytest
 from csdp.accountant import Accountant, account, build
 from csdp.accountant.influence import InfluenceComponent
 from csdp.accountant.kernels import EnvironmentKernels
-from csdp.bounds.influence import FamilyRule, WorstInfluenceRule
-from csdp.chain import CoupledChain, InfluenceFamily, environment
+from csdp.bounds.influence import WorstRule
+from csdp.chain import CoupledChain, InfluenceGraph, environment
 from csdp.plan import Plan
 from csdp.publisher import charge, gate
 
@@ -122,8 +122,7 @@ def a_backward_chain_is_read_forward(patch: Patch) -> None:
 
 def a_family_is_its_point(patch: Patch) -> None:
     """The limits of a family are those of the chain in its middle."""
-    real = FamilyRule.__init__
-    patch.setattr(FamilyRule, "__init__", lambda self, family: real(self, InfluenceFamily.around(family.point, 0.0)))
+    patch.setattr(InfluenceGraph, "around", classmethod(lambda cls, chain, margin: chain))
 
 
 def a_clock_stands_still(patch: Patch) -> None:
@@ -151,8 +150,8 @@ def a_clock_shows_its_first_phase(patch: Patch) -> None:
 
 def a_given_environment_is_the_first(patch: Patch) -> None:
     """Every step happens under the first of the environments that are possible."""
-    real = WorstInfluenceRule.__init__
-    patch.setattr(WorstInfluenceRule, "__init__", lambda self, chains: real(self, chains[:1]))
+    real = WorstRule.__init__
+    patch.setattr(WorstRule, "__init__", lambda self, rules: real(self, rules[:1]))
     move = EnvironmentKernels._move
 
     def move_by_the_first(self: Any, block: Any, phase: int, *, whole: bool) -> Any:

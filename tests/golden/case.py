@@ -27,7 +27,7 @@ def build_model(data: Data) -> Any:
     if kind == "joint":
         return csdp.JointChain(data["kernel"], states=data["states"], sequences=data["sequences"])
     if kind == "limits":
-        return csdp.InfluenceFamily.around(build_model(data["point"]), data["margin"])
+        return csdp.InfluenceGraph.around(build_model(data["point"]), data["margin"])
     members = [build_model(one) for one in data["members"]]
     return csdp.EnvironmentChain(members, cycle=data.get("cycle"), switching=data.get("switching"))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csdp import CoupledChain, EnvironmentChain, Family, InfluenceFamily, replay
+from csdp import CoupledChain, EnvironmentChain, Family, InfluenceGraph, replay
 from csdp.chain import fits_epsilon, private_fits, recorded_fits
 from csdp.errors import BudgetExceeded
 from csdp.ledger import Ledger
@@ -42,8 +42,8 @@ def _tied() -> CoupledChain:
     [
         lambda: _tied().subchain([1]),
         lambda: CLOCK.carrying(fit_cost={"epsilon": 0.4, "fit": "a"}).subchain([1]),
-        lambda: InfluenceFamily.around(BACK.carrying(fit_cost={"epsilon": 0.4, "fit": "a"}), 0.01).subchain([1]),
-        lambda: InfluenceFamily.around(BACK, 0.01).carrying(fit_cost={"epsilon": 0.4, "fit": "a"}),
+        lambda: InfluenceGraph.around(BACK.carrying(fit_cost={"epsilon": 0.4, "fit": "a"}), 0.01).subchain([1]),
+        lambda: InfluenceGraph.around(BACK, 0.01).carrying(fit_cost={"epsilon": 0.4, "fit": "a"}),
     ],
     ids=["part", "part under a clock", "part of a family", "family"],
 )

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from csdp import Accountant, CoupledChain, InfluenceFamily, Ledger, Mean, Panel, Plan, Publisher, leakage
+from csdp import Accountant, CoupledChain, InfluenceGraph, Ledger, Mean, Panel, Plan, Publisher, leakage
 from csdp.bounds.result import as_text
 from csdp.errors import InputError
 from csdp.report import figures, page
@@ -244,7 +244,7 @@ class TestCertificate:
 
 def test_a_report_of_a_ledger_has_plain_words_first(tmp_path):
     backward = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
-    plan = Plan(InfluenceFamily.around(backward, 0.01), "mean", ages=8, epsilon_c=1.0)
+    plan = Plan(InfluenceGraph.around(backward, 0.01), "mean", ages=8, epsilon_c=1.0)
     with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db", budget=0.5) as publisher:
         publisher.publish(Panel.from_states(backward.simulate(20, seed=1)))
     report_ledger(tmp_path / "ledger.db", tmp_path / "out", dataset="d", version="9.9")

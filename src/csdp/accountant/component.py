@@ -19,7 +19,7 @@ from csdp.aging import PLAIN, Vantage, find_vantages, has_law_of_past, longest_p
 from csdp.bounds.influence import Recursion, has_influence, influence_rule
 from csdp.bounds.metric import PAIR_STATES, AgedPairs
 from csdp.bounds.slice import has_slice, one_step, slice_bound
-from csdp.chain import Model
+from csdp.chain import Model, is_graph
 from csdp.errors import InputError
 from csdp.numbers import Bools, Floats
 
@@ -213,7 +213,9 @@ class Caps:
             with suppress(InputError):  # a given environment that leaves the law of the present open
                 caps.append((self._freshness(steps) * (1 + 1e-13), "freshness"))
         if has_influence(model):
-            caps.append((float(self._influence.cap(min(steps, CAP_STEPS)).max()), "influence"))
+            cap = self._influence.cap(min(steps, CAP_STEPS))
+            swing = model.swing if is_graph(model) else None
+            caps.append((float((cap if swing is None else cap + swing).max()), "influence"))
         if has_slice(model) and len(caps) < 2 and steps > 1:  # no freshness: what decays with age, and never grows
             caps.append((float(slice_bound(model, min(steps, CAP_STEPS)).ranges.max()), "slice"))
         elif has_slice(model):

@@ -1,7 +1,8 @@
-"""`InfluenceComponent`: a component of any size of a backward chain, followed sequence by sequence."""
+"""`InfluenceComponent`: a component of any size of a graph or a backward chain, followed sequence by sequence."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
@@ -12,7 +13,7 @@ from csdp.accountant.fixed_point import follow_to_rest
 from csdp.accountant.record import Lateness, Stale, was_late
 from csdp.bounds.influence import Recursion, influence_rule
 from csdp.bounds.metric import PAIR_STATES
-from csdp.chain import Model
+from csdp.chain import Model, is_graph
 from csdp.numbers import Floats
 
 #: Steps for which a state waits for late readings, if the plan allows them; later ones count more.
@@ -109,10 +110,16 @@ class InfluenceComponent(SequenceCosts):
 
     def initial_state(self) -> Floats:
         """The state before any release."""
-        return np.zeros((self.model.phases * self.model.sequences, self.model.states, self.model.states))
+        return self._rule.start()
 
     def worst_log_ratio(self, state: Floats) -> float:
-        """The worst log ratio of the history between any two snapshots: sequences are changed one after the other."""
+        """The worst log ratio of the history between any two snapshots: sequences are changed one after the other.
+
+        Under longer memory the newest snapshot alone does not decide the past.
+        """
+        if self._rule.memory > 1:
+            return math.inf if state.any() else 0.0
+        state = self._rule.present(state)
         by_phase = state.max(axis=(1, 2)).reshape(self.model.phases, -1)
         return float(by_phase.sum(axis=1).max()) * (1 + 1e-12)
 
@@ -121,22 +128,27 @@ class InfluenceComponent(SequenceCosts):
         for component, state in before:
             if isinstance(component, InfluenceComponent) and self.is_same(component):
                 return np.minimum(state, cost * self._off_diagonal)
-        return self.initial_state() + (min(cost, worst_component(before)) if before else cost) * self._off_diagonal
+        level = min(cost, worst_component(before)) if before else cost
+        return self._rule.add_everywhere(self.initial_state(), level)
 
     def add(self, state: Floats, read: Read, *, behind: int = 0, share: float = 1.0) -> Floats:
         """Add what a release reads at one slice, sequence by sequence.
 
         A release that counts whole does so for every sequence, and so does what is read behind the state's slice.
         """
+        rule = self._rule
         if read.whole:
-            return np.asarray(state + self.alpha * share * self._off_diagonal)
-        if behind:
-            level = min(self.alpha, float(self.each_cost(read).sum()) * (1 + 1e-12))
-            return np.asarray(state + level * share * self._off_diagonal)
+            return rule.add_everywhere(state, self.alpha * share)
         cost = self._costs[read.age]
         if read.rows is not None:
             cost = np.where(np.tile(read.rows, self.model.phases)[:, None, None], cost, 0.0)
-        return np.asarray(state + share * cost)
+        if not behind:
+            return rule.add(state, share * cost)
+        placed = rule.add_before(state, share * cost, behind)
+        if placed is not None:
+            return placed
+        level = min(self.alpha, float(self.each_cost(read).sum()) * (1 + 1e-12))
+        return rule.add_everywhere(state, level * share)
 
     def advance(self, state: Floats, steps: int) -> Floats:
         """The state seen from `steps` slices later."""
@@ -146,7 +158,13 @@ class InfluenceComponent(SequenceCosts):
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if not state.any():
             return 0.0, "influence"
-        return self._apply_cap(float(self.advance(state, steps).max()), steps)
+        return self._apply_cap(self._largest(self.advance(state, steps)), steps)
+
+    def _largest(self, state: Floats) -> float:
+        """What the history reveals of the newest values, with what slow levels add."""
+        revealed = self._rule.present(state)
+        swing = self.model.swing if is_graph(self.model) else None
+        return float((revealed if swing is None else revealed + swing).max())
 
     def _apply_cap(self, value: float, steps: int) -> tuple[float, str]:
         """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper.
@@ -171,8 +189,8 @@ class InfluenceComponent(SequenceCosts):
                 break
             seen.append(aged)
         else:
-            return max(*(float(each.max()) for each in seen), self.cap(steps + PEAK_STEPS + 1)[0])
-        return max(self._apply_cap(float(earlier.max()), steps + n)[0] for n, earlier in enumerate(seen))
+            return max(*map(self._largest, seen), self.cap(steps + PEAK_STEPS + 1)[0])
+        return max(self._apply_cap(self._largest(earlier), steps + n)[0] for n, earlier in enumerate(seen))
 
     def state_at_rest(self) -> Floats | None:
         """A state that a release at every tick does not raise, at the oldest age; None if none is found."""

@@ -166,11 +166,12 @@ def step_prefixes(
 
 
 @_jit
-def step_limits(starts: Any, targets: Any, gains: Any, bases: Any, levels: Any, unit: Any, out: Any) -> None:
+def step_limits(starts: Any, targets: Any, gains: Any, bases: Any, most: Any, levels: Any, unit: Any, out: Any) -> None:
     """out[i, a, b], the largest over all sets of states of each target, from limits of single states.
 
     `gains[e, a, b, c]`: how much a change a -> b of the source raises the probability of c, at most; `bases[e, a, c]`:
-    how probable c is, at least; `levels[k, S]` = 1 / (e^b - 1) with b the largest log ratio into the set S.
+    how probable c is, at least; `most[e]`: how much any set gains; `levels[k, S]` = 1 / (e^b - 1) with b the largest
+    log ratio into the set S.
     """
     states, sets = gains.shape[1], levels.shape[1]
     for i in range(starts.size - 1):
@@ -193,7 +194,7 @@ def step_limits(starts: Any, targets: Any, gains: Any, bases: Any, levels: Any, 
                         if not (rises and falls):
                             continue
                         below = levels[targets[e], chosen] + base * (1.0 - 16.0 * unit)
-                        delta = max(min(rise, rest), 0.0) + 16.0 * unit
+                        delta = max(min(rise, rest, most[e]), 0.0) + 16.0 * unit
                         best = np.inf if below <= 0.0 else max(best, delta / below)
                     out[i, a, b] += np.log1p(best)
 
