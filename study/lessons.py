@@ -60,7 +60,7 @@ def guarantee() -> Numbers:
     return {
         "ticks ago": [0.0, 1.0, 2.0],
         "told so far": [_accountant(AGE - ago).limit().epsilon for ago in range(AGE + 1)],
-        "told in the end": [_accountant(AGE).lifetime()],
+        "told in the end": [_accountant(AGE).every_moment()],
         "event": [_accountant(AGE).event_level()],
     }
 

@@ -187,7 +187,7 @@ def _methods(age: int, length: int) -> list[LaplaceBaseline]:
 def _lifetime(plan: Plan, length: int) -> Quantity:
     """Temporal privacy leakage of a record over this many releases, an upper bound."""
     try:
-        return Quantity(Accountant(plan).lifetime(length), f"temporal privacy leakage over {length} releases")
+        return Quantity(Accountant(plan).every_moment(length), f"temporal privacy leakage over {length} releases")
     except CsdpError as error:
         return Quantity(None, f"not computed: {error}")
 

@@ -87,7 +87,7 @@ def test_neither_state_is_the_smaller_one_always() -> None:
     own, scalar, slices = by_kind(csdp.Plan(ring(6, 0.8, 0.1, 0.1, "forward"), csdp.Mean(), 0, 0.1))
     assert own.after(5).epsilon == scalar.after(5).epsilon < slices.after(5).epsilon
     assert own.limit().epsilon == slices.limit().epsilon < 0.5 * scalar.limit().epsilon
-    assert own.lifetime() == scalar.lifetime() < slices.lifetime() == math.inf
+    assert own.every_moment() == scalar.every_moment() < slices.every_moment() == math.inf
 
 
 def test_a_late_reading_counts_where_it_was_read() -> None:

@@ -80,7 +80,7 @@ def numbers(model: Any) -> dict[str, Any]:
         "fits": lambda: csdp.chain.private_fits(model),
         "laws": lambda: model.marginals().tolist(),
         "charged": lambda: (accountant.after(1).epsilon, accountant.epsilon(gap)),
-        "levels": lambda: (accountant.group_level(2), accountant.lifetime(2)),
+        "levels": lambda: (accountant.group_level(2), accountant.every_moment(2)),
     }
     for bound in ("auto", "slice"):
         asked[bound] = lambda b=bound: csdp.leakage(model, "sum", ages=1, epsilon_c=1.0, bound=b).epsilon

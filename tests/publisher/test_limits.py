@@ -89,7 +89,7 @@ def test_event_limit(file: Path) -> None:
 
 def test_lifetime_limit(file: Path) -> None:
     accountant = Accountant(plan())
-    limit = accountant.lifetime(4) * (1 + 1e-9)
+    limit = accountant.every_moment(4) * (1 + 1e-9)
     with opened(file, budget=None, lifetime_limit=limit) as publisher:
         for t in range(5):
             publisher.push(snapshot(t), time=t)
@@ -97,10 +97,10 @@ def test_lifetime_limit(file: Path) -> None:
         with pytest.raises(BudgetExceeded) as caught:
             publisher.push(snapshot(5), time=5)
         assert caught.value.limit_name == "lifetime_limit"
-        assert caught.value.spent == pytest.approx(accountant.lifetime(4))
-        assert caught.value.requested == pytest.approx(accountant.lifetime(5))
-        assert publisher.summary()["lifetime"] == pytest.approx(accountant.lifetime(4))
-    with opened(file, dataset="for ever", budget=None, lifetime_limit=accountant.lifetime()) as publisher:
+        assert caught.value.spent == pytest.approx(accountant.every_moment(4))
+        assert caught.value.requested == pytest.approx(accountant.every_moment(5))
+        assert publisher.summary()["lifetime"] == pytest.approx(accountant.every_moment(4))
+    with opened(file, dataset="for ever", budget=None, lifetime_limit=accountant.every_moment()) as publisher:
         assert len(publisher.publish(panel(50))) == 49
 
 

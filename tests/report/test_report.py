@@ -211,7 +211,7 @@ class TestCertificate:
         assert certificate["present"].ceiling == pytest.approx(accountant.limit().epsilon, rel=1e-6)
         assert certificate["event"].ceiling == 1.0
         assert certificate["group"].ceiling is None
-        assert certificate["lifetime"].ceiling == accountant.lifetime()
+        assert certificate["lifetime"].ceiling == accountant.every_moment()
 
     def test_with_late_readings_the_ceiling_is_the_cap(self, tmp_path):
         plan = Plan(PAPER, Mean(), 2, 1.0, stale_limit=3)

@@ -342,7 +342,7 @@ class Accountant:
 
     # ---- other guarantees ----------------------------------------------------------------------------------------
 
-    def lifetime(
+    def every_moment(
         self, releases: int | None = None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
     ) -> float:
         """What all releases, before and after it, reveal of one record: temporal privacy leakage.
@@ -353,7 +353,7 @@ class Accountant:
             earlier: what releases under earlier plans add to one slice (`slice_cost`).
             overlap: whether this plan reads slices that they read.
         """
-        each = (one.lifetime(releases, stale=stale, earlier=earlier, overlap=overlap) for one in self.components)
+        each = (one.every_moment(releases, stale=stale, earlier=earlier, overlap=overlap) for one in self.components)
         return round_up(max(each))
 
     def slice_cost(self, stale: int = 0, *, any_model: bool = False) -> float:

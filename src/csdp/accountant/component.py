@@ -142,7 +142,9 @@ class Component(ABC):
         """What no number of releases exceeds when all that was read is `steps` old, and the bound that gives it."""
         return self.caps.at(steps)
 
-    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
+    def every_moment(
+        self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
+    ) -> float:
         """What all releases, before and after it, reveal of one record: the group level unless more is known.
 
         Args:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 import numpy as np
 
 from csdp.accountant.component import PEAK_STEPS, Before, Component, Kind, Read, worst_component
 from csdp.accountant.fixed_point import follow_to_rest
+from csdp.accountant.moment import every_moment
 from csdp.accountant.record import Lateness, Stale, was_late
 from csdp.bounds.influence import Recursion, influence_rule
 from csdp.bounds.metric import PAIR_STATES
-from csdp.chain import Model, is_graph
+from csdp.chain import InfluenceGraph, Model, is_graph
+from csdp.errors import InputError
 from csdp.numbers import Floats
 
 #: Steps for which a state waits for late readings, if the plan allows them; later ones count more.
@@ -200,3 +203,28 @@ class InfluenceComponent(SequenceCosts):
         rule, cost, kind = self._rule.reduced(once)
         state = follow_to_rest(rule.advance, cost, self._off_diagonal)
         return state if state is None or kind is None else state[kind]
+
+    def every_moment(
+        self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
+    ) -> float:
+        """What all releases, before and after, reveal of one value: the recursion in both directions of time.
+
+        Every value is charged for every release that may read it, so that gaps and ages do not matter.
+        """
+        whole = super().every_moment(releases, stale=stale, earlier=earlier, overlap=overlap)
+        graph = self._own_graph
+        if graph is None or graph.forward is None:
+            return whole
+        cost = sum(self._costs.values()) * (1 + stale)
+        level = earlier * self._off_diagonal
+        cost = cost + level if overlap else np.maximum(cost, level)
+        return min(whole, float(every_moment(graph, cost).max()))
+
+    @cached_property
+    def _own_graph(self) -> InfluenceGraph | None:
+        """The model as a graph, if it has a law forwards."""
+        if is_graph(self.model):
+            return self.model
+        with suppress(InputError):
+            return InfluenceGraph.from_chain(self.model)
+        return None

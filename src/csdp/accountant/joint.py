@@ -29,7 +29,7 @@ from csdp.numbers import Bools, Floats, Indices
 SCALAR_STATES = 256
 #: Slices between the newest and the oldest age over which a metric state is replayed.
 METRIC_SPREAD = 8
-#: Releases up to which a lifetime is followed one by one.
+#: Releases up to which every moment is followed one by one.
 _COUNTED = 2000
 
 
@@ -297,12 +297,14 @@ class JointComponent(Component):
             value = max(profiles) * (1 + 1e-12)
         return min(value, self.cap(steps)[0])
 
-    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
+    def every_moment(
+        self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
+    ) -> float:
         """What all releases, before and after, reveal of one record (temporal privacy leakage, Cao et al. 2017).
 
         Under environments nothing sharper than the group level is known.
         """
-        whole = super().lifetime(releases, stale=stale, earlier=earlier, overlap=overlap)
+        whole = super().every_moment(releases, stale=stale, earlier=earlier, overlap=overlap)
         if self.kind == "cap" or not isinstance(self.kernels, BackwardKernel):
             return whole
         cost = self.record_cost(stale, earlier, overlap=overlap)

@@ -194,9 +194,11 @@ class SmallerComponent(Component):
         """A bound on the leakage `steps` after the slice of the state and later, by either state."""
         return min(part.decaying_bound(own, steps) for part, own in self._split(state))
 
-    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
+    def every_moment(
+        self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
+    ) -> float:
         """What all releases, before and after, reveal of one record."""
-        return min(part.lifetime(releases, stale=stale, earlier=earlier, overlap=overlap) for part in self._parts)
+        return min(part.every_moment(releases, stale=stale, earlier=earlier, overlap=overlap) for part in self._parts)
 
 
 def _join(states: Iterable[Floats]) -> Floats:

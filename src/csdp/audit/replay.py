@@ -288,8 +288,8 @@ class _DatasetReplay:
         self._check_limit(entry, "budget", self._limits.budget, peak)
         self._check_limit(entry, "event_limit", self._limits.event_limit, event)
         if charge.lifetime is not None and self._earlier is None:
-            for_ever = self._accountant.lifetime(None, stale=self._stale)
-            lifetime = min(for_ever, self._accountant.lifetime(self._releases, stale=self._stale))
+            for_ever = self._accountant.every_moment(None, stale=self._stale)
+            lifetime = min(for_ever, self._accountant.every_moment(self._releases, stale=self._stale))
             self._compare(entry, "what all releases reveal of a record", charge.lifetime, lifetime)
             self._check_limit(entry, "lifetime_limit", self._limits.lifetime_limit, lifetime)
         elif charge.lifetime is not None:

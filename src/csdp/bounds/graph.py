@@ -121,6 +121,10 @@ class GraphRule(Recursion):
         queue, done = state.reshape(2, self.memory, *self.shape, self.shape[1])
         return queue, done
 
+    def finished(self, state: Floats) -> Floats:
+        """The final slices of a state, the newest first."""
+        return self._split(state)[1]
+
     def _join(self, queue: Sequence[Floats], done: Sequence[Floats]) -> Floats:
         return np.concatenate([*queue, *done])
 

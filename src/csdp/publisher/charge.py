@@ -166,10 +166,10 @@ class DatasetAccount:
         cost, overlap = (earlier.slice, earlier.overlap) if earlier else (0.0, False)
         key = (state.stale, cost, overlap)
         if key not in self._lifetimes:
-            self._lifetimes[key] = self.accountant.lifetime(None, stale=state.stale, earlier=cost, overlap=overlap)
+            self._lifetimes[key] = self.accountant.every_moment(None, stale=state.stale, earlier=cost, overlap=overlap)
         if limit is not None and self._lifetimes[key] <= limit:
             return self._lifetimes[key]
-        counted = self.accountant.lifetime(releases, stale=state.stale, earlier=cost, overlap=overlap)
+        counted = self.accountant.every_moment(releases, stale=state.stale, earlier=cost, overlap=overlap)
         return min(self._lifetimes[key], counted)
 
     def remaining(self, state: DatasetState | None, limits: PrivacyLimits, time: int | None) -> dict[str, float]:

@@ -144,7 +144,7 @@ def _make_promises(
     """The four guarantees, from what is spent so far; `changed`: whether the plan of the dataset was changed."""
     plan, accountant = publisher.plan, publisher.accountant
     event = None if changed else round_up(accountant.event_level(plan.stale_limit) + publisher.fit_epsilon)
-    lifetime = None if changed else accountant.lifetime(stale=plan.stale_limit)
+    lifetime = None if changed else accountant.every_moment(stale=plan.stale_limit)
     # A published reading may rest on several states; its neighbours then reveal more about it than about any of them.
     record = "reading" if plan.query.of_states else "state"
     promises: tuple[Promise, ...] = (
