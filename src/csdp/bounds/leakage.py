@@ -65,32 +65,14 @@ def leakage(
     adversary: Adversary = "informed",
     progress: Progress | None = None,
 ) -> Leakage:
-    """How much `query(aged snapshot) + Laplace(Delta_f / epsilon_c)` reveals about the present state of any sequence.
+    """How much one release reveals about the present state of any sequence: `csdp.leakage` has the arguments.
 
     Formal guarantee: for all presents x, x' that differ in one sequence and every set S of outputs,
     `Pr[output in S | x_t = x] <= exp(epsilon) Pr[output in S | x_t = x']`, under the model.
-    Under an environment the adversary may know that of every tick; of a clock the worst phase counts.
-    Not promised: a record is exposed, with noise epsilon_c, once it is old enough to be published.
 
-    Args:
-        chain: the model. Over a Family, and over that of a fitted chain, the answer is the largest; `point` is that of
-            the first member, the point estimate.
-        query: what is published of the aged snapshot: a query, or its text as on the command line ("mean", "count:1").
-        ages: how old the published readings are, in steps: one age for all sequences, or one each.
-        epsilon_c: the noise level; smaller means more noise.
-        bound: one of `BOUNDS`, or "auto": the sharpest that fits, component by component.
-        adversary: what the adversary knows besides the model: every other present value ("informed") or nothing
-            ("uninformed").
-        progress: called with a stage, what is done and what there is to do.
-
-    >>> from csdp import CoupledChain, Mean
-    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
-    >>> leakage(chain, Mean(), ages=2, epsilon_c=1.0)
-    Leakage(0.153046, exact, informed)
-    >>> leakage(chain, "max", ages=2, epsilon_c=1.0)
+    >>> from csdp import CoupledChain
+    >>> leakage(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), "max", ages=2, epsilon_c=1.0)
     Leakage(0.0957425, exact, informed)
-    >>> print(leakage(CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=1.0).witness)
-    x1 = 1 against 0, seen at output 1
     """
     check.choice("bound", bound, ("auto", *BOUNDS))
     members = certified_model(chain).members
