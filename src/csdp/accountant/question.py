@@ -65,7 +65,7 @@ def leakage(
     x1 = 1 against 0, seen at output 1
     >>> rooms = InfluenceGraph.declared(["hall", "kitchen"], own=0.4, others={("hall", "kitchen"): 0.05})
     >>> [leakage(rooms, "mean", ages=1, epsilon_c=0.25, releases="continual", secret=s) for s in ("present", "moment")]
-    [Leakage(0.262001, influence, informed), Leakage(0.774, influence, informed)]
+    [Leakage(0.270015, influence, informed), Leakage(0.79003, influence, informed)]
     """
     check.choice("secret", secret, ("present", "moment"))
     number = None if releases == "continual" else check.whole("releases", releases, least=1, hint="or 'continual'")
