@@ -363,8 +363,11 @@ class Accountant:
         return max(each.record_cost(stale, 0.0, overlap=False) for each in self.components)
 
     def event_level(self, stale: int = 0) -> float:
-        """Plain epsilon-DP of one record: epsilon_c of every release that reads it (repeated readings count again)."""
-        return round_up(self.plan.epsilon_c * (1 + stale))
+        """Plain epsilon-DP of one record: epsilon_c of every release that reads it (repeated readings count again).
+
+        With units, of the readings of a unit at one tick.
+        """
+        return round_up(self.plan.unit_level * (1 + stale))
 
     def group_level(self, releases: int = 1) -> float:
         """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
