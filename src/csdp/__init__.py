@@ -4,7 +4,7 @@ import typing as _typing
 
 from csdp.audit.black_box import audit
 from csdp.bounds.result import Leakage
-from csdp.chain import CoupledChain, EnvironmentChain, Family, InfluenceGraph, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, Family, InfluenceGraph, JointChain, NoModel
 from csdp.fitting.fit import fit
 from csdp.query import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, PerGroup, Sum
 from csdp.readings import ReadingRange
@@ -53,6 +53,7 @@ __all__ = [
     "Max",
     "Mean",
     "Min",
+    "NoModel",
     "Panel",
     "PerGroup",
     "Plan",

@@ -558,7 +558,7 @@ def _describe(plan: Plan, value: float, bound: str) -> Leakage:
     """The leakage of the present under a plan, rounded up, with its assumptions."""
     return Leakage(
         epsilon=round_up(value),
-        bound=bound if bound not in {"cap", "none"} else "slice",
+        bound="group" if bound in {"cap", "none"} else bound,
         adversary="informed",
         environment="given" if find_vantages(plan.model)[0][1].given else None,
         assumptions=(
