@@ -7,7 +7,8 @@ between two neighbouring answers, a Moebius function of `exp(2 rate y)`: the lar
 answers' coordinates, and the supremum over all histories is a finite maximum.
 
 `World` filters the law of (snapshot at some moment, all outputs) forward in time; `told_by_paths` finds the same number
-by enumerating every path in plain loops. Everything else asks one of them.
+by enumerating every path in plain loops. `Rooted` generates values from one tick, the past and the future, by any laws.
+Everything else asks one of them.
 """
 
 from __future__ import annotations

@@ -293,15 +293,19 @@ def test_given_the_path_of_an_environment_limits_hold_for_every_path():
 # ---- slow levels -----------------------------------------------------------------------------------------------------
 
 
+def of_the_value(joint, law):
+    """The most that a history reveals of a value whose hidden level nobody knows; axes (level, value)."""
+    given = joint.reshape(2, 2, -1).sum(axis=0) / law.reshape(2, 2).sum(axis=0)[:, None]
+    return float(np.abs(np.log(given[1] / given[0])).max())
+
+
 def test_a_slow_level_needs_the_allowance_for_it():
     """A hidden level that changes once in a thousand ticks; given it, the values are independent."""
     rates, level = np.array([[0.6, 0.4], [0.4, 0.6]]), flip(0.001)
     kernel = np.einsum("lk,kx->lkx", level, rates).reshape(2, 1, 4).repeat(2, axis=1).reshape(4, 4)
     answers = np.array([[0.0], [1.0], [0.0], [1.0]])
     outputs = [Output((n, n), answers, 2.0) for n in range(-8, -16, -1)]
-    joint, law = World(kernel, 2, 2).joint(outputs, 0)
-    given = joint.reshape(2, 2, -1).sum(axis=0) / law.reshape(2, 2).sum(axis=0)[:, None]
-    told = float(np.abs(np.log(given[1] / given[0])).max())
+    told = of_the_value(*World(kernel, 2, 2).joint(outputs, 0))
     window = limits_window([(0, [(0, 1)], ANYTHING)])
     swing = math.log(0.6 / 0.4) * APART
     sound, unsafe = (
@@ -310,3 +314,50 @@ def test_a_slow_level_needs_the_allowance_for_it():
     )
     check(told=told, sound=sound, unsafe=unsafe, numbers=(0.333, 0.0))
     assert sound == pytest.approx(0.405, abs=6e-4)
+
+
+def under_a_level(change, share, back, present, *, age, releases, epsilon_c):
+    """The truth, and what is certified with an allowance in the direction of each change, against it, and without.
+
+    Given the path of the level the past lies within the limits, and the present value follows the level, too.
+
+    Args:
+        change: how often the level is drawn anew.
+        share: of the second level.
+        back: law of the previous value, by its level and the value.
+        present: law of the present value by its level.
+    """
+    levels = np.array([1 - share, share])
+    level = (1 - change) * np.eye(2) + change * levels
+    start = levels[:, None] * present
+    kernel = np.einsum("lk,kxy->lxky", level, back).reshape(4, 4)
+    answers = np.array([[0.0], [1.0], [0.0], [1.0]])
+    outputs = [Output((n, n), answers, epsilon_c) for n in range(age, age + releases)]
+    told = of_the_value(*World(kernel, 2, 2, start.reshape(-1)).joint(outputs, 0, begin=0))
+    odds = np.log(present[:, 1] / present[:, 0]) - np.log(start[:, 1].sum() / start[:, 0].sum())
+    swing = np.array([[[0.0, odds.max()], [-odds.min(), 0.0]]])
+    window = limits_window([(0, [(0, 1)], rows) for rows in back])
+    graphs = [graph_of(1, 2, [[window]], swing=s) for s in (swing.tolist(), swing.swapaxes(1, 2).tolist(), None)]
+    return told, *(certified(g, csdp.Sum(), ages=age, epsilon_c=epsilon_c, releases=releases) for g in graphs)
+
+
+def test_an_allowance_from_a_to_b_is_what_the_level_adds_to_the_odds_of_b():
+    back = np.array([[[0.99, 0.01], [0.99, 0.01]], [[0.99, 0.01], [0.5, 0.5]]])
+    told, sound, against, _ = under_a_level(0.001, 0.1, back, flip(0.1), age=1, releases=3, epsilon_c=4.0)
+    check(told=told, sound=sound, unsafe=against, numbers=(7.057, 4.554))
+
+
+def test_random_slow_levels_stay_within_the_allowance():
+    below = 0
+    for seed in range(60):
+        random = np.random.default_rng([22, seed])
+        rare = 10 ** random.uniform(-3, -0.3, size=(6, 1))
+        rows = np.where(random.random((6, 1)) < 0.5, np.hstack([rare, 1 - rare]), np.hstack([1 - rare, rare]))
+        change, share = random.choice([0.001, 0.01, 0.1]), random.choice([0.02, 0.1, 0.5])
+        asked = {"age": int(random.integers(0, 4)), "releases": int(random.integers(1, 6))}
+        told, sound, _, without_it = under_a_level(
+            change, share, rows[:4].reshape(2, 2, 2), rows[4:], epsilon_c=float(random.choice([1.0, 4.0])), **asked
+        )
+        assert sound >= told * (1 - 1e-9)
+        below += without_it < told * (1 - 1e-6)
+    assert below > 10
