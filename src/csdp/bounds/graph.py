@@ -27,7 +27,39 @@ from csdp.chain.graph import Window
 from csdp.numbers import Floats, Indices
 
 
-class GraphRule(Recursion):
+class SlicesRule(Recursion):
+    """What rules of longer memory share: a state begins with the costs of the L newest slices, the newest first."""
+
+    def __init__(self, worlds: Sequence[Sequence[Window]]) -> None:
+        self._worlds = worlds
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Sequences and states."""
+        window = self._worlds[0][0]
+        return window.sequences, window.states
+
+    @property
+    def memory(self) -> int:
+        """Slices over which a value depends on newer ones."""
+        return len(self._worlds[0])
+
+    def add(self, state: Floats, cost: Floats) -> Floats:
+        """Add costs (s, m, m) of the values at the newest slice."""
+        state = state.copy()
+        state[: self.shape[0]] += cost
+        return state
+
+    def add_before(self, state: Floats, cost: Floats, behind: int) -> Floats | None:
+        """Add costs of values `behind` slices before the newest one; None if these are finished."""
+        if behind >= self.memory:
+            return None
+        state, s = state.copy(), self.shape[0]
+        state[behind * s : (behind + 1) * s] += cost
+        return state
+
+
+class GraphRule(SlicesRule):
     """The recursion of a graph. A state is (2 L s, m, m): costs of L slices, the newest first, then betas of L older.
 
     Args:
@@ -47,20 +79,9 @@ class GraphRule(Recursion):
     """
 
     def __init__(self, worlds: Sequence[Sequence[Window]]) -> None:
-        self._worlds = worlds
+        super().__init__(worlds)
         self._links: dict[tuple[int, int], Recursion | None] = {}
         self._inside = [_levels(worlds, n) for n in range(self.memory)]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Sequences and states."""
-        window = self._worlds[0][0]
-        return window.sequences, window.states
-
-    @property
-    def memory(self) -> int:
-        """Slices over which a value depends on newer ones."""
-        return len(self._worlds[0])
 
     # ---- what children pass on ---------------------------------------------------------------------------------------
 
@@ -127,20 +148,6 @@ class GraphRule(Recursion):
 
     def _join(self, queue: Sequence[Floats], done: Sequence[Floats]) -> Floats:
         return np.concatenate([*queue, *done])
-
-    def add(self, state: Floats, cost: Floats) -> Floats:
-        """Add costs (s, m, m) of the values at the newest slice."""
-        state = state.copy()
-        state[: self.shape[0]] += cost
-        return state
-
-    def add_before(self, state: Floats, cost: Floats, behind: int) -> Floats | None:
-        """Add costs of values `behind` slices before the newest one; None if these are finished."""
-        if behind >= self.memory:
-            return None
-        state, s = state.copy(), self.shape[0]
-        state[behind * s : (behind + 1) * s] += cost
-        return state
 
     def add_everywhere(self, state: Floats, level: float) -> Floats:
         """Add what is revealed of whatever is read, at the newest slice or before: to all slices not finished."""

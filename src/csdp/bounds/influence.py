@@ -148,9 +148,10 @@ def graph_rule(worlds: Sequence[Sequence[Window]]) -> Recursion:
     windows = [window for each in worlds for window in each]
     if len(windows) == len(worlds) and not any((window.edge_lags != 1).any() for window in windows):
         return worst_rule([rule_of(window, window) for window in windows])
+    from csdp.bounds.blocks import BlockRule, has_blocks
     from csdp.bounds.graph import GraphRule
 
-    return GraphRule(worlds)
+    return BlockRule(worlds) if has_blocks(worlds) else GraphRule(worlds)
 
 
 def rule_of(edges: Window, window: Window) -> Recursion:
