@@ -27,9 +27,9 @@ def test_it_is_published_within_an_event_limit_without_an_override(tmp_path):
     panel = csdp.Panel.from_states(np.random.default_rng(0).integers(0, 2, (9, 3)), names=ROOMS.names)
     with csdp.Publisher(plan, dataset="home", ledger=tmp_path / "ledger.db", event_limit=0.5) as publisher:
         assert len(publisher.publish(panel)) == 9
-    with csdp.Publisher(plan, dataset="other", ledger=tmp_path / "ledger.db", budget=2.0) as publisher:
-        with pytest.raises(BudgetExceeded, match="leakage of the present"):
-            publisher.publish(panel)
+    publisher = csdp.Publisher(plan, dataset="other", ledger=tmp_path / "ledger.db", budget=2.0)
+    with publisher, pytest.raises(BudgetExceeded, match="leakage of the present"):
+        publisher.publish(panel)
 
 
 def test_it_travels_and_refuses_what_needs_a_law():

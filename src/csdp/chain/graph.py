@@ -162,7 +162,7 @@ class InfluenceGraph(Model):
     worlds: tuple[tuple[Window, ...], ...]
     #: by environment, the law of a value given everything older, for what later values reveal; None if not known
     forward: tuple[Window, ...] | None
-    #: (s, m, m): what slow levels add to what is revealed of any state; None for none
+    #: (s, m, m): by how much a slow level can raise the log odds of state b against a, at [a, b]; None for none
     swing: Floats | None
     #: with which limits from readings hold together; None if they are declared
     confidence: float | None
