@@ -94,9 +94,9 @@ class Truth:
             return [[0.0] * (QUIET + 1)]
         return [world.told_from(self.outputs, tick, QUIET, "informed") for world in worlds_of(spec)]
 
-    def lifetime(self, plan: PlanSpec) -> float:
+    def every_moment(self, plan: PlanSpec) -> float:
         """The most that all outputs tell of one record, by someone who knows all other records of its tick."""
-        key = ("lifetime", id(plan))
+        key = ("every_moment", id(plan))
         if key not in self._known:
             slices = [n for o in self.outputs for n in o.reads]
             self._known[key] = max(

@@ -94,8 +94,8 @@ def replay(
 ) -> Replay:
     """Recompute every leakage that a ledger records, and verify its hash chain.
 
-    Reported: a leakage of the present, peak, event level or lifetime below the recomputed one; a recomputed value above
-    a limit of the dataset; an output without its charge; whatever `Ledger.verify` finds.
+    Reported: a leakage of the present or of any moment, a peak or a plain level below the recomputed one; a recomputed
+    value above a limit of the dataset; an output without its charge; whatever `Ledger.verify` finds.
 
     Args:
         ledger: the ledger.
@@ -287,13 +287,13 @@ class _DatasetReplay:
         self._compare(entry, "the plain epsilon-DP of a record", charge.event, event)
         self._check_limit(entry, "budget", self._limits.budget, peak)
         self._check_limit(entry, "event_limit", self._limits.event_limit, event)
-        if charge.lifetime is not None and self._earlier is None:
+        if charge.every_moment is not None and self._earlier is None:
             for_ever = self._accountant.every_moment(None, stale=self._stale)
-            lifetime = min(for_ever, self._accountant.every_moment(self._releases, stale=self._stale))
-            self._compare(entry, "what all releases reveal of a record", charge.lifetime, lifetime)
-            self._check_limit(entry, "lifetime_limit", self._limits.lifetime_limit, lifetime)
-        elif charge.lifetime is not None:
-            words = "lifetime leakage after a change of plan is not recomputed"
+            moment = min(for_ever, self._accountant.every_moment(self._releases, stale=self._stale))
+            self._compare(entry, "what everything published reveals of any moment", charge.every_moment, moment)
+            self._check_limit(entry, "moment_limit", self._limits.moment_limit, moment)
+        elif charge.every_moment is not None:
+            words = "every moment after a change of plan is not recomputed"
             if f"dataset {self.name!r}: {words}" not in self.notes:
                 self.notes.append(f"dataset {self.name!r}: {words}")
 

@@ -118,7 +118,7 @@ sequences = {names}
 # [limits]  # limits of the dataset, recorded in the ledger
 # budget = 0.5  # what all outputs may reveal about anyone's present state, at every moment
 # event_limit = 20.0  # for the plain differential privacy of one reading
-# lifetime_limit = 5.0  # for what all outputs together reveal about one reading
+# moment_limit = 5.0  # for what all outputs together reveal about one reading
 
 [clock]  # {unit}
 step = {step}

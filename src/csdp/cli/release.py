@@ -44,7 +44,7 @@ def release(
     ],
     budget: Annotated[float | None, options.BUDGET] = None,
     event_limit: Annotated[float | None, options.EVENT_LIMIT] = None,
-    lifetime_limit: Annotated[
+    moment_limit: Annotated[
         float | None,
         typer.Option(help="Largest leakage about one reading allowed for all releases together, above 0."),
     ] = None,
@@ -125,7 +125,7 @@ def release(
             ledger=book,
             budget=budget,
             event_limit=event_limit,
-            lifetime_limit=lifetime_limit,
+            moment_limit=moment_limit,
             time_step=readings.step,
             times="wall" if stamped and not simulated_times else "data",
             on_refusal=on_refusal,
@@ -222,7 +222,7 @@ def print_guarantees(certificate: Certificate) -> None:
     """Print the guarantees of a certificate, one per row."""
     rows = [
         (
-            promise.name,
+            promise.title,
             as_text(promise.epsilon),
             chance(promise.epsilon),
             "grows" if promise.ceiling is None else as_text(promise.ceiling),

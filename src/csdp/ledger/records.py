@@ -32,7 +32,7 @@ class PrivacyLimits:
 
     budget: float | None = None
     event_limit: float | None = None
-    lifetime_limit: float | None = None
+    moment_limit: float | None = None
 
     def to_dict(self) -> dict[str, float | None]:
         """The limits by name."""
@@ -97,6 +97,8 @@ class Terms:
     def from_record(cls, record: JSONObject) -> Terms:
         """The terms in their recorded form."""
         limits = dict(record["limits"])
+        if "lifetime_limit" in limits and "moment_limit" not in limits:
+            limits["moment_limit"] = limits.pop("lifetime_limit")  # its name until 0.2
         return cls(
             **{
                 **record,
@@ -186,15 +188,16 @@ class Charge:
     """The figures of a charge, None if one was not recorded.
 
     Attributes: leakage of the `present` at the tick; its `peak` while nothing more is published, which is compared with
-    the budget; plain epsilon-DP of one record (`event`); `lifetime` leakage of one record, if it is limited; noise
-    level `epsilon_c`, if the plan has a schedule; version of the `algorithm`; which sequences were read `late`, by
-    the steps of their delay, if that was counted one by one (`csdp.accountant.Lateness`).
+    the budget; what everything published reveals of the state of a sequence at any one tick (`every_moment`); plain
+    epsilon-DP of one record (`event`); noise level `epsilon_c`, if the plan has a schedule; version of the
+    `algorithm`; which sequences were read `late`, by the steps of their delay, if that was counted one by one
+    (`csdp.accountant.Lateness`).
     """
 
     present: float
     peak: float | None = None
+    every_moment: float | None = None
     event: float | None = None
-    lifetime: float | None = None
     epsilon_c: float | None = None
     algorithm: int | None = None
     late: JSONObject | None = None
@@ -206,7 +209,8 @@ class Charge:
     @classmethod
     def from_record(cls, record: JSONObject) -> Charge:
         """The charge in its recorded form; figures that this version does not know are left out."""
-        return cls(**{figure.name: record[figure.name] for figure in fields(cls) if figure.name in record})
+        old = {"every_moment": record["lifetime"]} if "lifetime" in record else {}  # its name until 0.2
+        return cls(**old | {figure.name: record[figure.name] for figure in fields(cls) if figure.name in record})
 
 
 @dataclass(frozen=True)

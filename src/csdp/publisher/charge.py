@@ -37,8 +37,8 @@ HORIZON = 100_000
 #: What each limit of a dataset limits.
 LIMITED = {
     "budget": "the leakage of the present",
+    "moment_limit": "what everything published reveals of any moment",
     "event_limit": "the plain epsilon-DP of a record",
-    "lifetime_limit": "what all releases reveal of a record",
 }
 
 
@@ -68,7 +68,7 @@ class DatasetAccount:
         self.grid = grid
         self.accountant = accountant
         self.fits = dict(fits)
-        self._lifetimes: dict[tuple[int, float, bool], float] = {}
+        self._moments: dict[tuple[int, float, bool], float] = {}
         self._newest: tuple[dict[str, Any], State] | None = None  # a state that was not read back, with its record
 
     def check_terms(self, terms: Terms) -> PrivacyLimits:
@@ -153,7 +153,7 @@ class DatasetAccount:
             return fits or released
         return round_up(released + releases * self.accountant.largest_component * fits)
 
-    def lifetime(self, state: DatasetState, limit: float | None) -> float:
+    def every_moment(self, state: DatasetState, limit: float | None) -> float:
         """What all releases, under this plan and earlier ones, reveal of one record.
 
         The bound for any number of releases is used if it is within the limit; otherwise the count of releases
@@ -165,12 +165,12 @@ class DatasetAccount:
             return 0.0
         cost, overlap = (earlier.slice, earlier.overlap) if earlier else (0.0, False)
         key = (state.stale, cost, overlap)
-        if key not in self._lifetimes:
-            self._lifetimes[key] = self.accountant.every_moment(None, stale=state.stale, earlier=cost, overlap=overlap)
-        if limit is not None and self._lifetimes[key] <= limit:
-            return self._lifetimes[key]
+        if key not in self._moments:
+            self._moments[key] = self.accountant.every_moment(None, stale=state.stale, earlier=cost, overlap=overlap)
+        if limit is not None and self._moments[key] <= limit:
+            return self._moments[key]
         counted = self.accountant.every_moment(releases, stale=state.stale, earlier=cost, overlap=overlap)
-        return min(self._lifetimes[key], counted)
+        return min(self._moments[key], counted)
 
     def remaining(self, state: DatasetState | None, limits: PrivacyLimits, time: int | None) -> dict[str, float]:
         """What is left of every limit."""
@@ -180,8 +180,8 @@ class DatasetAccount:
             left["budget"] = limits.budget - self.present(state, time)
         if limits.event_limit is not None:
             left["event_limit"] = limits.event_limit - self.event(before)
-        if limits.lifetime_limit is not None:
-            left["lifetime_limit"] = limits.lifetime_limit - self.lifetime(before, limits.lifetime_limit)
+        if limits.moment_limit is not None:
+            left["moment_limit"] = limits.moment_limit - self.every_moment(before, limits.moment_limit)
         return {name: max(0.0, value) for name, value in left.items()}
 
 
@@ -222,13 +222,13 @@ class ReleaseRule:
         read: int | Lateness = request.detail
         fresh, after = account.release(last, request.tick, read)
         after = replace(after, times=tuple(sorted({*before.times, self.times})))
-        lifetime = limits.lifetime_limit
+        moment = limits.moment_limit
         present, peak = account.accountant.charge(fresh)
         charge = Charge(
             present=present,
             peak=peak,
             event=account.event(after),
-            lifetime=None if lifetime is None else account.lifetime(after, lifetime),
+            every_moment=None if moment is None else account.every_moment(after, moment),
             epsilon_c=None if account.plan.schedule is None else account.plan.level(request.tick),
             algorithm=ALGORITHM,
             late=read.to_record() if isinstance(read, Lateness) and read else None,
@@ -236,7 +236,7 @@ class ReleaseRule:
         # A ceiling for every moment: quiet ticks after the release may raise the leakage before it falls.
         self._check("budget", limits.budget, charge.peak, lambda: account.present(last, request.tick))
         self._check("event_limit", limits.event_limit, charge.event, lambda: account.event(before))
-        self._check("lifetime_limit", lifetime, charge.lifetime, lambda: account.lifetime(before, lifetime))
+        self._check("moment_limit", moment, charge.every_moment, lambda: account.every_moment(before, moment))
         return Admission(after, charge)
 
     def _check(self, name: str, limit: float | None, value: float | None, spent_now: Callable[[], float]) -> None:
@@ -382,10 +382,10 @@ class ChangeRule:
             if event > limits.event_limit >= old.event(before):
                 fits = f" ({as_text(new.fit_epsilon(after))} of it from private fits)"
                 raise self._refusal("event_limit", limits.event_limit, event, fits)
-        if limits.lifetime_limit is not None:
-            lifetime = new.lifetime(after, limits.lifetime_limit)
-            if lifetime > limits.lifetime_limit >= old.lifetime(before, limits.lifetime_limit):
-                raise self._refusal("lifetime_limit", limits.lifetime_limit, lifetime)
+        if limits.moment_limit is not None:
+            moment = new.every_moment(after, limits.moment_limit)
+            if moment > limits.moment_limit >= old.every_moment(before, limits.moment_limit):
+                raise self._refusal("moment_limit", limits.moment_limit, moment)
 
     def _refusal(self, name: str, limit: float, value: float, detail: str = "") -> BudgetExceeded:
         return BudgetExceeded(

@@ -221,7 +221,7 @@ class Publisher(Standing):
         ledger: a path or URL (SQLite, PostgreSQL), or an open Ledger.
         budget: ceiling for the leakage of the present at every moment; it recovers while nothing is published.
         event_limit: limit for the plain epsilon-DP of one record.
-        lifetime_limit: limit for what all releases reveal of one record.
+        moment_limit: limit for what all releases reveal of one record.
         time_step: time from one tick to the next, if times are not ticks; recorded, so that a later run with another
             one, which would misjudge how fast the past fades, is refused.
         time_origin: where tick 0 begins; recorded likewise.
@@ -256,7 +256,7 @@ class Publisher(Standing):
         ledger: str | Path | Ledger,
         budget: float | None = None,
         event_limit: float | None = None,
-        lifetime_limit: float | None = None,
+        moment_limit: float | None = None,
         time_step: int | None = None,
         time_origin: int = 0,
         times: Times | None = None,
@@ -273,7 +273,7 @@ class Publisher(Standing):
         grid = TickGrid(time_step, time_origin)
         self.tick_times = TickTimes(times, grid, WallClock() if wall is None else wall)
         self.tick_times.check_plan(plan)
-        limits = check_limits(PrivacyLimits(budget, event_limit, lifetime_limit))
+        limits = check_limits(PrivacyLimits(budget, event_limit, moment_limit))
         accountant = Accountant(plan)
         self.charged = 0  #: ticks that this publisher itself has charged
         self.recorded = 0  #: ticks that were recorded before, whose numbers it has returned as they are
@@ -547,7 +547,7 @@ class Publisher(Standing):
         from_tick: int,
         budget: float | None = None,
         event_limit: float | None = None,
-        lifetime_limit: float | None = None,
+        moment_limit: float | None = None,
         model_unchecked: bool = False,
         estimator: Estimator | None = None,
     ) -> Publisher:
@@ -564,7 +564,7 @@ class Publisher(Standing):
         check_estimator(plan, estimator)
         self.tick_times.check_plan(plan)
         before = self.ledger.dataset(self.dataset).terms
-        changed = vars(check_limits(PrivacyLimits(budget, event_limit, lifetime_limit)))
+        changed = vars(check_limits(PrivacyLimits(budget, event_limit, moment_limit)))
         limits = replace(before.limits, **{name: new for name, new in changed.items() if new is not None})
         rule = (
             "same chain: worst log ratio of the old history between any two snapshots"
@@ -582,7 +582,7 @@ class Publisher(Standing):
             ledger=self.ledger,
             budget=limits.budget,
             event_limit=limits.event_limit,
-            lifetime_limit=limits.lifetime_limit,
+            moment_limit=limits.moment_limit,
             time_step=self.grid.step,
             time_origin=self.grid.origin,
             times=self.tick_times.times,

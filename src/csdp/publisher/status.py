@@ -139,7 +139,7 @@ class Standing:
             "present": account.present(recorded.state, time),
             "event_level": account.event(state),
             "group_level": account.group(state),
-            "lifetime": account.lifetime(state, limits.lifetime_limit),
+            "every_moment": account.every_moment(state, limits.moment_limit),
             "guarantee": self._guarantee(state),
         }
 
@@ -251,16 +251,16 @@ def look_ahead(standing: Standing, newest: int | None) -> Outlook:
     once_more = replace(before, releases=before.releases + 1)
     if limits.event_limit is not None and account.event(once_more) > limits.event_limit:
         return Outlook(None, 0, limited_by="event_limit")
-    left = _lifetime_left(account, before, limits.lifetime_limit)
+    left = _moments_left(account, before, limits.moment_limit)
     if left == 0:
-        return Outlook(None, 0, limited_by="lifetime_limit")
+        return Outlook(None, 0, limited_by="moment_limit")
     first = tick + 1 if limits.budget is None else first_affordable_tick(accountant, state, tick, limits.budget)
     if first is None:
         return Outlook(None, 0, limited_by="budget")
     rests = first - tick - 1
     count = None if limits.budget is None else _count_in_a_row(accountant, state, first, limits.budget)
     if left is not None and (count is None or left <= count):
-        return Outlook(first, left, rests, left == _MANY, "lifetime_limit")
+        return Outlook(first, left, rests, left == _MANY, "moment_limit")
     return Outlook(first, count, rests, count == _AHEAD, "budget" if rests or count is not None else "")
 
 
@@ -286,13 +286,13 @@ def _is_below(one: State, other: State) -> bool:
     return form[0] == form[1] and all((a <= b).all() for a, b in zip(one.slices, other.slices, strict=True))
 
 
-def _lifetime_left(account: DatasetAccount, state: DatasetState, limit: float | None) -> int | None:
-    """Releases that a lifetime limit still allows, up to `_MANY`; None for any number."""
+def _moments_left(account: DatasetAccount, state: DatasetState, limit: float | None) -> int | None:
+    """Releases that a limit on every moment still allows, up to `_MANY`; None for any number."""
     if limit is None:
         return None
 
     def cost(more: int) -> float:
-        return account.lifetime(replace(state, releases=state.releases + more), limit)
+        return account.every_moment(replace(state, releases=state.releases + more), limit)
 
     left = bisect_right(range(1, _MANY + 1), limit, key=cost)
     # The bound for any number of releases is used if it is within the limit.

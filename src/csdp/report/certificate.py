@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from csdp.publisher import Skipped, Standing
 
 SCHEMA = "csdp/certificate/1"
+#: The guarantees in words, in the order of a report whose model may be relied on.
+TITLES = {
+    "present": "the present",
+    "every_moment": "any moment",
+    "event": "event",
+    "window": "window",
+    "group": "group",
+}
 #: Newest releases whose estimates say what the releases of a dataset are worth.
 _NEWEST = 20
 #: What the adversary of every plan knows.
@@ -42,6 +50,11 @@ class Promise:
     ceiling: float | None
     protects: str
     holds: str
+
+    @property
+    def title(self) -> str:
+        """Its name in words."""
+        return TITLES[self.name]
 
 
 @dataclass(frozen=True)
@@ -144,7 +157,7 @@ def _make_promises(
     """The four guarantees, from what is spent so far; `changed`: whether the plan of the dataset was changed."""
     plan, accountant = publisher.plan, publisher.accountant
     event = None if changed else round_up(accountant.event_level(plan.stale_limit) + publisher.fit_epsilon)
-    lifetime = None if changed else accountant.every_moment(stale=plan.stale_limit)
+    moment = None if changed else accountant.every_moment(stale=plan.stale_limit)
     # A published reading may rest on several states; its neighbours then reveal more about it than about any of them.
     record = "reading" if plan.query.of_states else "state"
     promises: tuple[Promise, ...] = (
@@ -171,9 +184,9 @@ def _make_promises(
             "grows with every release",
         ),
         Promise(
-            "lifetime",
-            spent["lifetime"],
-            lifetime,
+            "every_moment",
+            spent["every_moment"],
+            moment,
             f"one {record}, from all releases before and after it",
             f"against an adversary who knows the model and every other {record} of that tick, {_if_model(plan)}",
         ),
@@ -181,7 +194,7 @@ def _make_promises(
     if plan.verdict.reliable:
         return promises
     # What holds under any model first: it is the number to rely on.
-    return tuple(sorted(promises, key=lambda promise: promise.name in {"present", "lifetime"}))
+    return tuple(sorted(promises, key=lambda promise: promise.name in {"present", "every_moment"}))
 
 
 def _if_model(plan: Plan) -> str:
@@ -263,8 +276,8 @@ def not_promised(epsilon_c: float) -> tuple[str, ...]:
         f"epsilon_c = {epsilon_c:g} ({in_words(epsilon_c)}).",
         "A person who is in the data for a long time is not protected as a whole: the group epsilon bounds this, and "
         "grows with every release.",
-        "The present and the lifetime epsilon hold under the model. Sequences that depend on each other more strongly, "
-        "or change more slowly, than the model says can leak more. The event epsilon holds regardless of the model; "
+        "The epsilons of the present and of any moment hold under the model. Sequences that depend on each other more "
+        "strongly, or change more slowly, than the model says can leak more. The event epsilon holds regardless of the model; "
         "the group epsilon holds if sequences that are independent in the model really are.",
         "Which readings are missing, when something is published, and that it is published are not hidden.",
         "Releases of the same readings outside of this dataset of this ledger are not counted.",

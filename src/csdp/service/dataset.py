@@ -494,7 +494,7 @@ class ServedDataset:
             **{name: summary[name] for name in ("model", "newest_tick", "published", "refused", "lost", "present")},
             "budget": summary["limits"]["budget"],
             "limits": summary["limits"],
-            **{name: summary[name] for name in ("remaining", "event_level", "group_level", "lifetime")},
+            **{name: summary[name] for name in ("remaining", "event_level", "group_level", "every_moment")},
         }
 
     def _look_ahead(self, tick: int | None, figures: dict[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ _USE_PLAN = (
     "not in a specification any more: chain, query, ages, noise, discretiser and estimator are in the plan file. Make "
     'one with `csdp plan` or `csdp suggest`, and name it: plan = "plan.json"'
 )
-_LIMITS = ("budget", "event_limit", "lifetime_limit")
+_LIMITS = ("budget", "moment_limit", "event_limit")
 
 
 # ---- what a specification says ---------------------------------------------------------------------------------------
@@ -85,6 +85,8 @@ def _topic(topic: str) -> str:
 
 
 def _limits(given: dict[str, float]) -> dict[str, float | None]:
+    if "lifetime_limit" in given:
+        raise ValueError(f"lifetime_limit: its name is moment_limit now; moment_limit = {given['lifetime_limit']:g}")
     _check_keys(given, _LIMITS)
     return {name: given.get(name) for name in _LIMITS}
 
@@ -356,7 +358,7 @@ def make_publisher(spec: StreamSpec, plan: PlanFile, ledger: Ledger) -> Publishe
         ledger=ledger,
         budget=spec.limits["budget"],
         event_limit=spec.limits["event_limit"],
-        lifetime_limit=spec.limits["lifetime_limit"],
+        moment_limit=spec.limits["moment_limit"],
         time_step=spec.clock.step,
         time_origin=spec.clock.origin,
         times=spec.clock.times,

@@ -23,7 +23,7 @@ export function showPromise(dataset, status) {
     line("All readings of sequences that belong together", status.group_level, "none", `${ALWAYS}; grows all the time`),
   ];
   const present = line("The present state of each sequence", status.present, limit("budget"), held);
-  const past = line("One single reading, by all releases before and after it", status.lifetime, limit("lifetime_limit"), held);
+  const past = line("One single reading, by all releases before and after it", status.every_moment, limit("moment_limit"), held);
   fill("promise-table", sure ? [present, ...plain, past] : [...plain, present, past]);
   const refused = "A number that would pass a limit is refused before any reading is touched.";
   say("promise-yes", sure

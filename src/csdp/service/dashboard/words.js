@@ -17,14 +17,14 @@ export const ENTRIES = {
 export const REASONS = {
   budget: "it would have exceeded the limit on the present",
   event_limit: "it would have exceeded the limit of a single reading",
-  lifetime_limit: "it would have exceeded the lifetime limit",
+  moment_limit: "it would have exceeded the limit on any moment",
   missing: "readings were missing",
 };
 
 export const NOT_PROMISED = [
   "Old readings are not protected like the present: once a reading is old enough to be published, only noise hides it.",
   "A person who is in the data for a long time is protected less and less with every release.",
-  "The numbers for the present and for a lifetime hold if the sequences behave as the model says. The other two hold "
+  "The numbers for the present and for any moment hold if the sequences behave as the model says. The other two hold "
     + "without it.",
   "When something is published, and which readings were missing, is not hidden. It must not depend on the values.",
   "What is published of the same readings elsewhere is not counted.",
