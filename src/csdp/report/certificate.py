@@ -277,8 +277,8 @@ def not_promised(epsilon_c: float) -> tuple[str, ...]:
         "A person who is in the data for a long time is not protected as a whole: the group epsilon bounds this, and "
         "grows with every release.",
         "The epsilons of the present and of any moment hold under the model. Sequences that depend on each other more "
-        "strongly, or change more slowly, than the model says can leak more. The event epsilon holds regardless of the model; "
-        "the group epsilon holds if sequences that are independent in the model really are.",
+        "strongly, or change more slowly, than the model says can leak more. The event epsilon holds regardless of the "
+        "model; the group epsilon holds if sequences that are independent in the model really are.",
         "Which readings are missing, when something is published, and that it is published are not hidden.",
         "Releases of the same readings outside of this dataset of this ledger are not counted.",
     )
