@@ -125,7 +125,7 @@ def test_summary_and_remaining(file: Path) -> None:
         summary = publisher.summary()
         assert left["budget"] == pytest.approx(BUDGET - summary["present"])
         assert left["event_limit"] == pytest.approx(1.5)
-        assert left["moment_limit"] == pytest.approx(5.0 - accountant.every_moment())
+        assert left["moment_limit"] == pytest.approx(5.0 - accountant.every_moment(4))
         state = accountant.restore(publisher.ledger.summary(NAME).state.accountant)
         for wait in (1, 3, 10):
             later = publisher.remaining(time=5 + wait)["budget"]

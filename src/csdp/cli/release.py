@@ -225,7 +225,7 @@ def print_guarantees(certificate: Certificate) -> None:
             promise.title,
             as_text(promise.epsilon),
             chance(promise.epsilon),
-            "grows" if promise.ceiling is None else as_text(promise.ceiling),
+            "grows" if promise.grows or promise.ceiling is None else as_text(promise.ceiling),
             f"{promise.protects}; {promise.holds}",
         )
         for promise in certificate.promises
