@@ -37,10 +37,10 @@ from csdp.publisher.sources import NamingSource, Ready
 
 #: How far ahead the first affordable tick is looked for.
 HORIZON = 100_000
-#: What is said if no noise level keeps a limit on every moment.
-NO_LEVEL = (
-    "under this model it grows with every release, at any noise level; more noise slows it down, and a model with "
-    "influences in both directions of time bounds it"
+#: What is said of every moment if no number of the plan bounds it.
+GROWS = (
+    "grows with every release under this model; more noise slows it down, and a model with influences in both "
+    "directions of time bounds it"
 )
 #: What each limit of a dataset limits.
 LIMITED = {
@@ -346,7 +346,7 @@ def explain_refusal(account: DatasetAccount, ledger: Ledger, refused: Refused) -
         fits = _fitting_level(account, limits, error)
         hints = [f"{name} {value:.4g} fits at every tick of a new dataset" for name, value in fits.items()]
     if not hints and error.limit_name == "moment_limit":
-        hints = [NO_LEVEL]
+        hints = [f"it {GROWS}"]
     return BudgetExceeded(
         "; ".join([str(error), ", or ".join(hints)] if hints else [str(error)]),
         limit_name=error.limit_name,

@@ -288,11 +288,12 @@ def _reason_kind(skip: Skipped) -> str:
 
 def not_promised(promises: Sequence[Promise]) -> tuple[str, ...]:
     """What the numbers do not promise."""
+    from csdp.publisher.charge import GROWS
+
     moment = next(promise for promise in promises if promise.name == "every_moment")
     now = f"epsilon {as_text(moment.epsilon)} ({in_words(moment.epsilon)})"
     past = (
-        f"What everything published reveals about a past state grows with every release: so far it is {now}, if the "
-        "model holds. More noise slows this down; a model with influences in both directions of time bounds it."
+        f"What everything published reveals about any past state {GROWS}. So far it is {now}."
         if moment.grows
         else f"A past state is protected with {now}, as any moment is, and not like the present. Several moments of "
         "one sequence together are not covered by it, but by the window epsilon, if a window is named."
