@@ -70,8 +70,8 @@ def show(
         [
             "model: whether its data accept it; present: leakage of the present right after the last charge; any "
             "moment: what everything published reveals about the state at any one tick; both if the model holds. "
-            "event: epsilon of plain differential privacy of one reading; window: of several consecutive ones, if a window is "
-            "named (in brackets: what a 50 % guess becomes at most); lost: charged but never published."
+            "event: epsilon of plain differential privacy of one reading; window: of several consecutive ones, if a "
+            "window is named (in brackets: what a 50 % guess becomes at most); lost: charged but never published."
         ]
     )
 
