@@ -114,6 +114,10 @@ class Truth:
         """Plain epsilon-DP of the record that was read most, private fits included."""
         return record_loss(self.outputs, self.s, self.m) + sum(self.fits.values())
 
+    def window(self, length: int) -> float:
+        """Plain epsilon-DP of so many consecutive records of one sequence, each of them in every private fit."""
+        return record_loss(self.outputs, self.s, self.m, length) + length * sum(self.fits.values())
+
     def group(self, plan: PlanSpec) -> float:
         """Plain DP of all records that were read of the sequences that the models tie together, private fits included.
 

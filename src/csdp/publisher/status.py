@@ -187,8 +187,8 @@ def describe_guarantee(account: DatasetAccount, times: Iterable[str]) -> dict[st
             "Leakage of the present: how much everything published so far reveals about anyone's present state, "
             f"to an informed adversary, if the sequences follow the model{plan.model.given}.",
             "Any moment: how much everything ever published reveals about anyone's state at any one tick, past or "
-            "present, to an adversary who knows the states of all others at that tick, under the same condition. Several "
-            "moments together are not covered by it.",
+            "present, to an adversary who knows the states of all others at that tick, under the same condition. It "
+            "covers one moment, not several together.",
             "Event level: plain epsilon-DP of one record, under any model; a record is exposed with this noise "
             "once it is old enough to be published. Every private fit that the dataset's chains came from is in it.",
             "Group level: plain DP of all records of all releases together, of sequences that the model ties together, "
