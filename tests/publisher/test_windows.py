@@ -192,6 +192,28 @@ def test_every_moment_of_a_graph_counts_all_recorded_releases(
         assert content.epsilon == said <= content.ceiling
 
 
+def test_sequences_that_are_followed_one_by_one_count_one_record_of_earlier_plans(file: Path) -> None:
+    """Not a whole slice of all sequences: a change to the same plan must not raise what is revealed of one."""
+    names = ["a", "b", "c", "d"]
+    graph = InfluenceGraph.declared(names, own=0.4, others=dict.fromkeys(itertools.pairwise(names), 0.05))
+    chosen = Plan(graph, Mean(), 1, 0.2)
+    bound = Accountant(chosen).every_moment()
+    with opened(file, budget=None, plan=chosen) as publisher:
+        publisher.publish(panel(8, sequences=4))
+        assert publisher.summary()["every_moment"] == pytest.approx(bound)
+        again = publisher.change_plan(chosen, from_tick=8)
+        again.publish(panel(8, first=7, sequences=4))
+        assert again.ledger.summary(NAME).state.earlier.slice == pytest.approx(4 * 0.2)
+        said = again.summary()["every_moment"]
+        assert said == pytest.approx(bound)
+        older = again.change_plan(Plan(graph, Mean(), 3, 0.2), from_tick=16)
+        twice = Accountant(Plan(graph, Mean(), 3, 0.4)).every_moment()
+        assert older.summary()["every_moment"] == pytest.approx(twice)
+        reads = [(tick - 1, 0.2) for tick in range(1, 16)] + [(tick - 3, 0.2) for tick in range(16, 20)]
+        assert moment_by_brute_force(reads[9:], np.array([[0.7, 0.3], [0.3, 0.7]])) <= twice
+        assert replay(older.ledger).findings == ()
+
+
 def test_every_moment_is_charged_without_a_limit_too_and_held_with_one(file: Path) -> None:
     by_count = [Accountant(plan()).every_moment(n) for n in range(1, 9)]
     with opened(file, budget=None) as publisher:

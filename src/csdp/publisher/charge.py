@@ -72,11 +72,18 @@ class _EveryMoment:
 
     For every component two bounds hold: that for any number of releases, and that for as many as were made. The second
     only grows, so once it has reached the first it is not computed again.
+
+    What earlier plans add to a slice counts as a whole for components that are followed jointly. One that is followed
+    sequence by sequence charges every value by itself: there they add their plain epsilon of one record.
     """
 
-    def __init__(self, components: Sequence[Component], *, stale: int, earlier: float, overlap: bool) -> None:
-        self._counted = [partial(one.every_moment, stale=stale, earlier=earlier, overlap=overlap) for one in components]
-        self._ever = [count(None) for count in self._counted]
+    def __init__(self, components: Sequence[Component], *, stale: int, earlier: EarlierPlans | None) -> None:
+        whole, event, overlap = (earlier.slice, earlier.event, earlier.overlap) if earlier else (0.0, 0.0, False)
+        self._counted = [partial(one.every_moment, stale=stale, earlier=whole, overlap=overlap) for one in components]
+        self._ever = [
+            one.every_moment(None, stale=stale, earlier=event if one.kind == "vector" else whole, overlap=overlap)
+            for one in components
+        ]
         self._reached = [math.inf] * len(self._ever)
         self.ever = round_up(max(self._ever))
 
@@ -107,7 +114,7 @@ class DatasetAccount:
         self.grid = grid
         self.accountant = accountant
         self.fits = dict(fits)
-        self._moments: dict[tuple[int, float, bool], _EveryMoment] = {}
+        self._moments: dict[tuple[float, ...], _EveryMoment] = {}
         self._newest: tuple[dict[str, Any], State] | None = None  # a state that was not read back, with its record
 
     def check_terms(self, terms: Terms) -> PrivacyLimits:
@@ -201,12 +208,10 @@ class DatasetAccount:
         releases = state.releases + (earlier.releases if earlier else 0)
         if not releases and not ever:
             return 0.0
-        cost, overlap = (earlier.slice, earlier.overlap) if earlier else (0.0, False)
-        key = (state.stale, cost, overlap)
+        costs = () if earlier is None else (earlier.slice, earlier.event, earlier.overlap)
+        key = (state.stale, *costs)
         if key not in self._moments:
-            self._moments[key] = _EveryMoment(
-                self.accountant.components, stale=state.stale, earlier=cost, overlap=overlap
-            )
+            self._moments[key] = _EveryMoment(self.accountant.components, stale=state.stale, earlier=earlier)
         return self._moments[key].ever if ever else self._moments[key].after(releases)
 
     def window(self, state: DatasetState, length: int, *, ever: bool = False) -> float:

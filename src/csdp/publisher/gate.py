@@ -299,11 +299,11 @@ class Publisher(Standing):
                 check_history(self.ledger, dataset)  # says more if an earlier version recorded the plan
                 raise
             self.estimates = ReleaseEstimates(plan, dataset=dataset, ledger=self.ledger, estimator=estimator)
-            account = recorded_account(self.ledger, dataset, accountant=accountant, grid=grid)
+            first.fits |= recorded_account(self.ledger, dataset, accountant=accountant, grid=grid).fits
         except BaseException:
             self.close()
             raise
-        super().__init__(self.ledger, dataset, account=account, times=self.tick_times.kind)
+        super().__init__(self.ledger, dataset, account=first, times=self.tick_times.kind)
         self._rule = ReleaseRule(self.account, self.tick_times.kind)
 
     def _terms(self, account: DatasetAccount, limits: PrivacyLimits) -> Terms:
