@@ -589,15 +589,18 @@ def repeated_leakage(
 # ---- plain differential privacy, under any model ---------------------------------------------------------------------
 
 
-def record_loss(outputs: Sequence[Output], s: int, m: int) -> float:
-    """Plain epsilon-DP of the record that was read most: what each output that reads it can move, added up."""
+def record_loss(outputs: Sequence[Output], s: int, m: int, window: int = 1) -> float:
+    """Plain epsilon-DP of the record that was read most, or of so many consecutive ones of a sequence.
+
+    What each output that reads one of them can move, added up.
+    """
     digits = digits_of(s, m)
     spent: dict[tuple[int, int], float] = {}
     for output in outputs:
         for i, n in enumerate(output.reads):
             alone = ((digits[:, None, :] != digits[None, :, :]) == (np.arange(s) == i)).all(axis=2)
             spent[i, n] = spent.get((i, n), 0.0) + float(output.distances[alone].max(initial=0.0))
-    return max(spent.values(), default=0.0)
+    return max((sum(spent.get((i, n + k), 0.0) for k in range(window)) for i, n in spent), default=0.0)
 
 
 def group_loss(outputs: Sequence[Output], members: Sequence[int], s: int, m: int) -> float:

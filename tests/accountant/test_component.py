@@ -22,7 +22,7 @@ def test_nothing_caps_what_is_told_of_a_fresh_reading(state: str, direction: str
     assert follow(Plan(chain, Mean(), 0, 50.0), state).after(1).epsilon >= 50.0
 
 
-def test_the_lifetime_of_a_record_at_unequal_ages_is_whole_or_that_of_no_end() -> None:
+def test_every_moment_of_a_record_at_unequal_ages_is_whole_or_that_of_no_end() -> None:
     """It is read at several slices, and gaps may be worse than none: no count of releases is sharper."""
     accountant = Accountant(Plan(PAIR, Mean(), (1, 3), 0.5))
     for releases in (1, 2, 3, 5, 50):

@@ -191,7 +191,7 @@ def test_consecutive_histories_agree_with_the_general_rule(system: System, count
 
 @given(systems(kinds=("smooth", "skewed", "zeros"), oldest=2, sizes=((1, 2), (1, 3), (2, 2))), GAPS, st.data())
 @law_settings(80)
-def test_lifetime_is_never_below_brute_force(system: System, gaps: list[int], data: st.DataObject) -> None:
+def test_every_moment_is_never_below_brute_force(system: System, gaps: list[int], data: st.DataObject) -> None:
     """Any record, before, between or after the readings; gaps must not make it worse than the bound."""
     ticks = ticks_of(gaps)
     affordable(system, ticks, wait=1)

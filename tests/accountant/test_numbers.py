@@ -145,7 +145,7 @@ def test_limit_is_a_fixed_point_above_every_count() -> None:
         assert far[-1] == pytest.approx(limit, rel=1e-6)
 
 
-def test_lifetime_is_temporal_privacy_leakage() -> None:
+def test_every_moment_is_temporal_privacy_leakage() -> None:
     accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
     component = accountant.components[0]
     assert component.kernels.profile_table(1).largest(1.0) == pytest.approx(0.37399, abs=5e-6)
@@ -164,7 +164,7 @@ def test_lifetime_is_temporal_privacy_leakage() -> None:
 @pytest.mark.parametrize(
     ("oldest", "gap", "epsilon_c"), [(2, 1, 0.5), (2, 2, 8.0), (3, 1, 1.0), (3, 2, 8.0), (3, 3, 0.5)]
 )
-def test_lifetime_at_unequal_ages_covers_the_rule_at_every_slice(oldest: int, gap: int, epsilon_c: float) -> None:
+def test_every_moment_at_unequal_ages_covers_the_rule_at_every_slice(oldest: int, gap: int, epsilon_c: float) -> None:
     """Each output adds its full alpha, without L, at every slice from its oldest to its newest."""
     kernel = joint_kernel(pair(0.75), SYMMETRIC)
     law = stationary(kernel)

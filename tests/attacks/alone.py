@@ -71,7 +71,10 @@ def _compare(case: Case, out: Outcome) -> None:
         out.compare("event of an accountant", accountant.event_level(late), truth.event(), tick)
         out.compare("group of an accountant", accountant.group_level(released), truth.group(spec), tick)
         out.compare(
-            "lifetime of an accountant", accountant.every_moment(released, stale=late), truth.lifetime(spec), tick
+            "every moment of an accountant",
+            accountant.every_moment(released, stale=late),
+            truth.every_moment(spec),
+            tick,
         )
 
 

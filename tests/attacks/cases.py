@@ -232,13 +232,15 @@ def _forward_case(seed: int) -> Case:
         if before.ask.groups and rng.random() < 0.5:  # the same question of other groups
             following = replace(following, ask=replace(before.ask, groups=_groups(rng, s)))
         plans.append(following)
-    limits: dict[str, float | None] = {"budget": None, "event_limit": None, "lifetime_limit": None}
+    limits: dict[str, float | None] = {"budget": None, "event_limit": None, "moment_limit": None}
     if rng.random() < 0.3:
         limits["budget"] = float(rng.choice([0.2, 0.5, 1.0, 2.0, 4.0]))
     if rng.random() < 0.15:
         limits["event_limit"] = float(rng.choice([0.5, 1.0, 2.0, 4.0]))
     if rng.random() < 0.1:
-        limits["lifetime_limit"] = float(rng.choice([1.0, 2.0, 5.0, 10.0]))
+        limits["moment_limit"] = float(rng.choice([1.0, 2.0, 5.0, 10.0]))
+    limits["window"] = 1 + seed % 5
+    limits["window_limit"] = 3.0 if seed % 7 == 0 else None
     ticks = int(rng.integers(6, 16)) + 3 * (len(plans) - 1)
     steps = _steps(rng, len(plans), s, ticks, simple=rng.random() < 0.3)
     return Case(seed, tuple(replace(plan, large=seed % 3 == 0) for plan in plans), steps, limits)

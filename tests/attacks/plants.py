@@ -60,8 +60,8 @@ def a_change_forgets(patch: Patch) -> None:
 
 def plans_never_read_the_same_records(patch: Patch) -> None:
     """Records that two plans read pay for the dearer one only."""
-    real = charge._earlier_costs
-    patch.setattr(charge, "_earlier_costs", lambda *given: replace(real(*given), overlap=False))
+    real = charge.earlier_costs
+    patch.setattr(charge, "earlier_costs", lambda *given: replace(real(*given), overlap=False))
 
 
 def an_estimator_fits_every_plan(patch: Patch) -> None:

@@ -86,7 +86,7 @@ def _snapshot(plan: csdp.Plan, step: Data) -> list[Any]:
 
 def _charge(entry: Any) -> list[Any]:
     charge = entry.data()["charge"]
-    names = ("present", "peak", "event", "lifetime")
+    names = ("present", "peak", "event", "every_moment")
     return [entry.tick, *(None if charge.get(name) is None else _hex(charge[name]) for name in names)]
 
 

@@ -108,8 +108,8 @@ class TestPage:
         check_plain_words(path.read_text(encoding="utf-8"))
 
     def test_every_page_explains_its_words(self, ledger_report, outline):
-        assert {f"word-{word}" for word in page.GLOSSARY} <= set(outline.ids)
-        assert {"#words", "#word-present", "#word-event", "#word-group", "#word-lifetime"} <= set(outline.links)
+        assert {f"word-{word.replace(' ', '-')}" for word in page.GLOSSARY} <= set(outline.ids)
+        assert {"#words", "#word-the-present", "#word-any-moment", "#word-event", "#word-group"} <= set(outline.links)
         glossary = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8")
         known = {
             word.strip() for row in re.findall(r"^\| ([^|]+) \|", glossary, re.MULTILINE) for word in row.split(",")
@@ -211,7 +211,7 @@ class TestCertificate:
         assert certificate["present"].ceiling == pytest.approx(accountant.limit().epsilon, rel=1e-6)
         assert certificate["event"].ceiling == 1.0
         assert certificate["group"].ceiling is None
-        assert certificate["lifetime"].ceiling == accountant.every_moment()
+        assert certificate["every_moment"].ceiling == accountant.every_moment()
 
     def test_with_late_readings_the_ceiling_is_the_cap(self, tmp_path):
         plan = Plan(PAPER, Mean(), 2, 1.0, stale_limit=3)
@@ -229,12 +229,12 @@ class TestCertificate:
             changed = gate.change_plan(Plan(PAPER, Mean(), 4, 1.0), from_tick=10)
             certificate = certify(changed, ledger)
         assert certificate["present"].ceiling is None
-        assert certificate["lifetime"].ceiling is None
+        assert certificate["every_moment"].ceiling is None
 
     def test_words_and_numbers(self, tmp_path):
         *_, certificate, _ = released(tmp_path)
         content = certificate.to_dict()
-        assert list(content["guarantees"]) == ["present", "event", "group", "lifetime"]
+        assert list(content["guarantees"]) == ["present", "event", "group", "every_moment"]
         assert as_text(certificate["present"].epsilon) in certificate.sentence
         assert "if the sequences follow the model" in certificate.sentence
         assert any("missing" in words for words in certificate.assumptions)

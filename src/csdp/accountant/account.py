@@ -369,6 +369,21 @@ class Accountant:
         """
         return round_up(self.plan.unit_level * (1 + stale))
 
+    def window_level(self, length: int, stale: int = 0) -> float:
+        """Plain epsilon-DP of any `length` consecutive readings of one sequence, from any number of releases.
+
+        Proof. A release at tick T reads one reading of a sequence of age a: that of tick T - a - d, where its delay d
+        is at most `stale`. If it lies in the window n, ..., n + length - 1, then n + a <= T <= n + length - 1 + a +
+        stale: T is one of length + stale consecutive ticks, and there is at most one release at each. All other
+        readings known, a release depends on the window through the one reading that it reads of it, and reveals at most
+        epsilon_c of it. (length (1 + stale), which counts every reading by itself, is never smaller.)
+
+        Args:
+            length: consecutive ticks.
+            stale: by how many ticks a reading may be older than planned.
+        """
+        return round_up(self.plan.epsilon_c * (length + stale))
+
     def group_level(self, releases: int = 1) -> float:
         """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
         return round_up(self._group_cost * releases)

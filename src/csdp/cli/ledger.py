@@ -52,17 +52,26 @@ def show(
     rows = []
     for facts in datasets:
         charge = facts["last_charge"] or {}
-        figures = [with_chance(charge[key]) if key in charge else "-" for key in ("present", "event")]
+        charge = {"every_moment": charge.get("lifetime"), **charge}  # its name until 0.2
+        figures = [
+            "-" if charge.get(key) is None else with_chance(charge[key])
+            for key in ("present", "every_moment", "event", "window")
+        ]
         limits = ", ".join(f"{key} {value:g}" for key, value in facts["limits"].items() if value is not None)
         counts = ", ".join(f"{facts[key]:,} {key}" for key in ("published", "lost", "refused"))
         newest = "" if facts["newest_tick"] is None else f", newest {facts['newest_tick']}"
         rows.append((printable(facts["dataset"]), facts["model"], counts + newest, *figures, limits or "none"))
-    print_table("Datasets of the ledger", ("dataset", "model", "ticks", "present", "event", "limits"), rows)
+    print_table(
+        "Datasets of the ledger",
+        ("dataset", "model", "ticks", "present", "any moment", "event", "window", "limits"),
+        rows,
+    )
     print_lines(
         [
-            "model: whether its data accept it; present: leakage of the present right after the last charge, if the "
-            "model holds; event: epsilon of plain differential privacy "
-            "of one reading (in brackets: what a 50 % guess becomes at most); lost: charged but never published."
+            "model: whether its data accept it; present: leakage of the present right after the last charge; any "
+            "moment: what everything published reveals about the state at any one tick; both if the model holds. "
+            "event: epsilon of plain differential privacy of one reading; window: of several consecutive ones, if a "
+            "window is named (in brackets: what a 50 % guess becomes at most); lost: charged but never published."
         ]
     )
 
