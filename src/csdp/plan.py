@@ -240,11 +240,23 @@ class Plan:
         """Variance of the noise of one output, after the division."""
         return variance(self.scale) * (self.step / self.divisor) ** 2
 
+    @property
+    def unit_size(self) -> int:
+        """Sequences of the largest unit."""
+        return max([1, *map(len, self.units)])
+
     @cached_property
     def unit_level(self) -> float:
-        """What one release reveals of all readings of a unit at a tick, under any model; epsilon_c of one reading."""
-        ratios = [self.query.undivided_sensitivity(len(unit), unit) / self.lattice_sensitivity for unit in self.units]
-        return self.epsilon_c * max([1.0, *ratios])
+        """What the releases that read a unit at one tick reveal of it, under any model; epsilon_c of one sequence.
+
+        Sequences of different ages are read there by different releases, whose costs add up.
+        """
+        ratios = [1.0]
+        for unit in self.units:
+            parts = [tuple(i for i in unit if self.ages[i] == age) for age in {self.ages[i] for i in unit}]
+            ratios.append(sum(self.query.undivided_sensitivity(len(part), part) for part in parts))
+            ratios[-1] /= self.lattice_sensitivity
+        return self.epsilon_c * max(ratios)
 
     def level(self, tick: int) -> float:
         """epsilon_c at a tick; 0 if the schedule publishes nothing."""

@@ -101,3 +101,30 @@ def test_wrong_units_are_refused(units, words):
     rooms = csdp.InfluenceGraph.declared(["a", "b"], own=0.4)
     with pytest.raises(InputError, match=words):
         csdp.Plan(rooms, "mean", 1, 0.5, units=units)
+
+
+def test_sequences_of_a_unit_that_are_read_at_different_ages_cost_apart():
+    """A maximum of both has the sensitivity of one; read by two releases, each of them counts."""
+    rooms = csdp.InfluenceGraph.declared(["a", "b"], own=0.4)
+    same, apart = (csdp.Plan(rooms, "max", ages, 0.5, units=[["a", "b"]]) for ages in (1, [0, 1]))
+    assert Accountant(same).event_level() == pytest.approx(0.5)
+    assert Accountant(apart).event_level() == pytest.approx(1.0)
+    assert Accountant(apart).window_level(3) == pytest.approx(3.0)
+
+
+def test_a_dataset_keeps_its_units(tmp_path):
+    rooms = csdp.InfluenceGraph.declared(["a", "b", "c"], own=0.4)
+    options = {"dataset": "home", "ledger": tmp_path / "ledger.db"}
+    with csdp.Publisher(csdp.Plan(rooms, "mean", 0, 0.5), **options, event_limit=9.0) as publisher:
+        publisher.push([0, 1, 1], time=0)
+        with pytest.raises(InputError, match="keep its units"):
+            publisher.change_plan(csdp.Plan(rooms, "mean", 0, 0.5, units=[["a", "b"]]), from_tick=1)
+
+
+def test_a_private_fit_counts_for_every_sequence_of_a_unit(tmp_path):
+    chain = csdp.CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]]).carrying(fit_cost={"epsilon": 0.25, "fit": "a"})
+    plan = csdp.Plan(chain.with_values_of(chain, [0, 1]), "mean", 0, 0.5, units=[[0, 1]])
+    options = {"dataset": "home", "ledger": tmp_path / "ledger.db", "model_unchecked": True}
+    with csdp.Publisher(plan, **options, event_limit=9.0) as publisher:
+        publisher.push([0, 1], time=0)
+        assert publisher.summary()["event_level"] == pytest.approx(2 * 0.5 + 2 * 0.25)

@@ -21,6 +21,7 @@ from csdp.accountant.fixed_point import Consecutive
 from csdp.accountant.record import Lateness, Pending, Stale, State, simplify_stale
 from csdp.aging import find_vantages
 from csdp.bounds.result import Leakage, round_up
+from csdp.bounds.units import tie
 from csdp.chain.steps import MAX_STATES, joint_states
 from csdp.errors import CsdpError, InputError
 from csdp.numbers import Floats
@@ -376,13 +377,14 @@ class Accountant:
         is at most `stale`. If it lies in the window n, ..., n + length - 1, then n + a <= T <= n + length - 1 + a +
         stale: T is one of length + stale consecutive ticks, and there is at most one release at each. All other
         readings known, a release depends on the window through the one reading that it reads of it, and reveals at most
-        epsilon_c of it. (length (1 + stale), which counts every reading by itself, is never smaller.)
+        epsilon_c of it. (length (1 + stale), which counts every reading by itself, is never smaller.) With units, so do
+        the sequences of each age, and their sum is the level of a unit.
 
         Args:
             length: consecutive ticks.
             stale: by how many ticks a reading may be older than planned.
         """
-        return round_up(self.plan.epsilon_c * (length + stale))
+        return round_up(self.plan.unit_level * (length + stale))
 
     def group_level(self, releases: int = 1) -> float:
         """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
@@ -396,8 +398,9 @@ class Accountant:
 
     @cached_property
     def largest_component(self) -> int:
-        """Sequences that the model, or some member of a family, ties together."""
-        return max(len(component) for model in self.plan.chain.members for component in model.components())
+        """Sequences that the model, or some member of a family, ties together, or that belong to one unit."""
+        parts = (tie(model.components(), self.plan.units) for model in self.plan.chain.members)
+        return max(len(component) for components in parts for component in components)
 
     def history_cost(self) -> float:
         """What one release adds, at most, to the log ratio of the history under any model."""

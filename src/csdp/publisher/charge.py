@@ -171,11 +171,11 @@ class DatasetAccount:
     # ---- what a record has cost ----------------------------------------------------------------------------------
 
     def fit_epsilon(self, state: DatasetState) -> float:
-        """What all private fits have spent on one record.
+        """What all private fits have spent on one record, or on those of a unit at one tick.
 
         Those of plans that came and went while this publisher was open are in the recorded state.
         """
-        return fits_epsilon(join_fits(self.fits, state.fits))
+        return self.plan.unit_size * fits_epsilon(join_fits(self.fits, state.fits))
 
     def event(self, state: DatasetState) -> float:
         """Plain epsilon-DP of the record that was read most, under this plan and earlier ones, the fits included."""
@@ -226,14 +226,14 @@ class DatasetAccount:
         """
         plan, earlier = self.plan, state.earlier
         own = self.accountant.window_level(length, state.stale)
-        own = own if ever else min(own, state.releases * plan.epsilon_c)
+        own = own if ever else min(own, state.releases * plan.unit_level)
         fits = length * self.fit_epsilon(state)
         if earlier is None:
             return round_up(own + fits) if own or fits else 0.0
         released = own + earlier.window(length)
         if own and earlier.youngest is not None and earlier.oldest is not None:
             spread = max(earlier.oldest, plan.max_age + state.stale) - min(earlier.youngest, plan.min_age)
-            released = min(released, max(earlier.level, plan.epsilon_c) * (length + spread))
+            released = min(released, max(earlier.level, plan.unit_level) * (length + spread))
         return round_up(released + fits)
 
     def remaining(self, state: DatasetState | None, limits: PrivacyLimits, time: int | None) -> dict[str, float]:
@@ -400,10 +400,10 @@ def _fitting_level(account: DatasetAccount, limits: PrivacyLimits, error: Budget
     stale = plan.stale_limit
 
     def after_all(level: float) -> float:
-        other = Accountant(Plan(plan.chain, plan.query, plan.ages, level))
+        other = Accountant(Plan(plan.chain, plan.query, plan.ages, level, units=plan.units))
         if error.limit_name == "moment_limit":
             return other.every_moment(stale=stale)
-        return other.window_level(readings, stale) + readings * fits_epsilon(account.fits)
+        return other.window_level(readings, stale) + readings * account.fit_epsilon(DatasetState())
 
     return _find_level(after_all, plan.epsilon_c, error.requested, limit)
 
@@ -457,6 +457,11 @@ class ChangeRule:
                 f"the terms of dataset {self.old.dataset!r} were changed by another process meanwhile; look at them, "
                 "and change them again if that is still wanted"
             )
+        if self.new.plan.units not in ((), self.old.plan.units):
+            raise InputError(
+                f"units: the new plan has others than dataset {self.old.dataset!r}, whose earlier releases are not "
+                "accounted for by them; keep its units, or open a new dataset"
+            )
         before = DatasetState() if last is None else last
         accountant, tick = self.new.accountant, self.from_tick - 1
         state, earlier = accountant.start(tick), None
@@ -508,7 +513,7 @@ def earlier_costs(
     this_chain = accountant.slice_cost(last.stale) if releases else 0.0
     any_model = accountant.slice_cost(last.stale, any_model=True) if releases else 0.0
     newest = [last_tick - old.plan.min_age] if releases else []
-    total, level = releases * old.plan.epsilon_c, old.plan.epsilon_c if releases else 0.0
+    total, level = releases * old.plan.unit_level, old.plan.unit_level if releases else 0.0
     ages: list[int | None] = [old.plan.min_age, old.plan.max_age + last.stale] if releases else []
     if before is not None:
         releases += before.releases

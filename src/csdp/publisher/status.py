@@ -15,7 +15,7 @@ from typing import Any
 
 from csdp.accountant import Accountant, State
 from csdp.bounds.result import round_up
-from csdp.chain import fits_epsilon, recorded_fits
+from csdp.chain import recorded_fits
 from csdp.errors import InputError, LedgerTermsError
 from csdp.ledger import DatasetState, Ledger, LedgerSummary, PrivacyLimits, Terms, TickGrid
 from csdp.plan import ALGORITHM, Plan, check_supported
@@ -179,7 +179,7 @@ def describe_guarantee(account: DatasetAccount, times: Iterable[str]) -> dict[st
         "bound": plan.certified.bound,
         "adversary": "informed",
         "every_moment": account.every_moment(DatasetState(stale=plan.stale_limit), ever=True),
-        "event_level": round_up(account.accountant.event_level(plan.stale_limit) + fits_epsilon(fits)),
+        "event_level": round_up(account.accountant.event_level(plan.stale_limit) + account.fit_epsilon(DatasetState())),
         "fits": dict(fits),
         "algorithm": ALGORITHM,
         "words": [
