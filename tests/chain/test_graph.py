@@ -207,3 +207,29 @@ def test_wrong_limits_are_refused_with_what_is_allowed(family):
         csdp.InfluenceGraph.around(family.point, -1)
     with pytest.raises(InputError, match="lacks"):
         csdp.InfluenceGraph.from_dict({"schema": csdp.InfluenceGraph.schema})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("windows", 0, 0, "edges", 0, 3), 0.1, "sum to 0.1"),
+        (("windows", 0, 0, "edges", 0, 3), -1, "positive and sum to 1"),
+        (("windows", 0, 0, "edges", 0, 4), -1, "matrix -1"),
+        (("windows", 0, 0, "edges", 0, 0), 7, "between 0 and 0"),
+        (("windows", 0, 0, "edges", 0, 2), 3, "lag 3 given at distance 1"),
+        (("windows", 0, 0, "matrices", 0, 0, 0), 0.1, "sums to"),
+        (("swing",), [[[0, -1], [0, 0]]], "0 or more"),
+        (("windows", 0), [], "1 to 8"),
+        (("windows",), [], "1 to 8"),
+    ],
+)
+def test_an_edited_file_is_refused(path, value, words):
+    graph = csdp.InfluenceGraph(1, (0, 1), [[(0, 0, 1, 1.0, [[0.7, 0.3], [0.3, 0.7]])]])
+    content = graph.to_dict()
+    assert csdp.InfluenceGraph.from_dict(content) == graph
+    at = content
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    with pytest.raises(InputError, match=words):
+        csdp.InfluenceGraph.from_dict(content)

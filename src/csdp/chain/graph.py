@@ -191,11 +191,18 @@ class InfluenceGraph(Model):
         claims: tuple[str, ...] = (),
         point: CoupledChain | None = None,
     ) -> None:
+        memories = {len(windows) for windows in worlds}
+        if len(memories) != 1 or not 1 <= max(memories) <= LONGEST_MEMORY:
+            raise InputError(
+                f"windows: {sorted(memories)} given for the environments; as many for each, 1 to {LONGEST_MEMORY}"
+            )
         for windows in worlds:
             for distance, window in enumerate(windows, start=1):
-                _check_edges(window, distance if distance < len(windows) else len(windows))
+                _check_window(window, distance)
         for window in forward or ():
-            _check_edges(window, LONGEST_MEMORY)
+            _check_window(window, LONGEST_MEMORY)
+        if swing is not None and not (np.asarray(swing) >= 0).all():
+            raise InputError("swing: numbers of 0 or more expected; slow levels never lower what is revealed")
         self._set(
             worlds=worlds,
             forward=forward,
@@ -657,8 +664,8 @@ def _check_shape(states: int) -> None:
         )
 
 
-def _check_edges(window: Window, longest: int) -> None:
-    """Parents are generated before their children, and none appears twice."""
+def _check_window(window: Window, longest: int) -> None:
+    """Parents are generated before their children, none appears twice, and the laws of a mixture are laws."""
     lags = window.edge_lags
     if (lags < 0).any() or (lags > longest).any():
         raise InputError(
@@ -670,6 +677,19 @@ def _check_edges(window: Window, longest: int) -> None:
     ends = np.column_stack([window.edge_targets, lags, window.edge_sources])
     if len(np.unique(ends, axis=0)) != len(ends):
         raise InputError("windows: an edge appears twice; add up its weights, and mix its matrices")
+    if isinstance(window, Mixture):
+        table, which = window.transition_table
+        check_rows("matrices", table)
+        if which.size and not (which.min() >= 0 and which.max() < len(table)):
+            raise InputError(f"windows: an edge uses matrix {which.min()} or {which.max()} of {len(table)}")
+        totals = np.bincount(window.edge_targets, window.edge_weights, window.sequences)
+        short = np.flatnonzero(np.abs(totals - 1.0) > _ROUNDING)
+        if short.size or (window.edge_weights < 0).any():
+            at = int(short[0]) if short.size else int(window.edge_targets[window.edge_weights.argmin()])
+            raise InputError(
+                f"windows: the weights of sequence {at} at distance {longest} sum to {totals[at]:.6g}; they must be "
+                "positive and sum to 1 (an edge with equal rows stands for a law that depends on nobody)"
+            )
 
 
 def _read_mixture(edges: Sequence[Any], distance: int, sequences: int, states: int) -> Mixture:
@@ -694,13 +714,6 @@ def _read_mixture(edges: Sequence[Any], distance: int, sequences: int, states: i
     columns = list(zip(*rows, strict=True)) or [()] * 5
     children, lags, parents = (freeze(np.array(column, dtype=np.intp)) for column in columns[:3])
     weights = np.array(columns[3], dtype=np.float64)
-    totals = np.bincount(children, weights, sequences)
-    short = np.flatnonzero(np.abs(totals - 1.0) > _ROUNDING)
-    if short.size:
-        raise InputError(
-            f"windows: the weights of sequence {int(short[0])} at distance {distance} sum to {totals[short[0]]:.6g}; "
-            "they must sum to 1 (an edge with equal rows stands for a law that depends on nobody)"
-        )
     which = freeze(np.array(columns[4], dtype=np.intp))
     return Mixture(sequences, states, children, parents, lags, freeze(weights), (freeze(np.array(table)), which))
 
