@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+
 from csdp.accountant.record import Stale, was_late
 from csdp.aging import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
 from csdp.bounds.influence import Recursion, has_influence, influence_rule
 from csdp.bounds.metric import PAIR_STATES, AgedPairs
 from csdp.bounds.slice import has_slice, one_step, slice_bound
+from csdp.bounds.triples import Windows, windows_of
 from csdp.bounds.units import Units, largest_of
 from csdp.chain import Model, is_graph
 from csdp.errors import InputError
@@ -30,6 +33,8 @@ Kind = Literal["metric", "scalar", "contraction", "cap", "vector", "slice"]
 PEAK_STEPS = 24
 #: Steps over which the caps of a large component are followed; they do not grow after that.
 CAP_STEPS = 64
+#: Steps since the newest reading from which on windows of three sequences are followed.
+WINDOW_STEPS = 2
 #: Laws of the aged snapshot that are cached.
 _CACHED_LAWS = 48
 
@@ -212,6 +217,11 @@ class Caps:
     def _influence(self) -> Recursion:
         return influence_rule(self._model)
 
+    @cached_property
+    def windows(self) -> Windows | None:
+        """Windows of three sequences, if the model has them."""
+        return windows_of(self._model)
+
     def _compute(self, steps: int) -> tuple[float, str]:
         model = self._model
         caps: list[tuple[float, str]] = [(math.inf, "none")]
@@ -221,7 +231,11 @@ class Caps:
             with suppress(InputError):  # a given environment that leaves the law of the present open
                 caps.append((self._freshness(steps) * (1 + 1e-13), "freshness"))
         if has_influence(model):
-            cap = self._influence.cap(min(steps, CAP_STEPS))
+            counted = min(steps, CAP_STEPS)
+            cap = self._influence.cap(counted)
+            if counted >= WINDOW_STEPS and self.windows is not None:
+                for state in self.windows.follow(self._influence.unbounded(), counted)[1:]:
+                    cap = np.minimum(cap, self.windows.present(state))  # it never grows with the steps
             swing = model.swing if is_graph(model) else None
             cap = cap if swing is None else cap + swing
             caps.append((largest_of(cap.max(axis=(1, 2)), self._blocks), "influence"))

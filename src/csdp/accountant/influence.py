@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from csdp.accountant.component import PEAK_STEPS, Before, Component, Kind, Read, worst_component
+from csdp.accountant.component import PEAK_STEPS, WINDOW_STEPS, Before, Component, Kind, Read, worst_component
 from csdp.accountant.fixed_point import follow_to_rest
 from csdp.accountant.moment import every_moment
 from csdp.accountant.record import Lateness, Stale, was_late
@@ -164,11 +164,14 @@ class InfluenceComponent(SequenceCosts):
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if not state.any():
             return 0.0, "influence"
-        return self._apply_cap(self._largest(self.advance(state, steps)), steps)
+        revealed = self._rule.present(self.advance(state, steps))
+        windows = self.caps.windows
+        if steps >= WINDOW_STEPS and windows is not None:
+            revealed = np.minimum(revealed, windows.present(windows.follow(state, steps)[-1]))
+        return self._apply_cap(self._largest(revealed), steps)
 
-    def _largest(self, state: Floats) -> float:
-        """What the history reveals of the newest values, with what slow levels add."""
-        revealed = self._rule.present(state)
+    def _largest(self, revealed: Floats) -> float:
+        """The largest of what is revealed of the newest values, with what slow levels add."""
         swing = self.model.swing if is_graph(self.model) else None
         revealed = revealed if swing is None else revealed + swing
         return largest_of(revealed.max(axis=(1, 2)), self.blocks)
@@ -188,16 +191,24 @@ class InfluenceComponent(SequenceCosts):
 
         The rule is monotone: once a state is below an earlier one in every entry, nothing later passes what was seen.
         """
-        aged = self.advance(state, steps)
+        worst = self._peak(self._rule, self.advance(state, steps), steps)
+        windows = self.caps.windows
+        if steps >= WINDOW_STEPS and windows is not None:
+            worst = min(worst, self._peak(windows, windows.follow(state, steps)[-1], steps))
+        return worst
+
+    def _peak(self, rule: Recursion, aged: Floats, steps: int) -> float:
+        """The peak by one rule."""
         seen = [aged]
         for _ in range(PEAK_STEPS):
-            aged = self._rule.advance(aged)
+            aged = rule.advance(aged)
             if any((aged <= earlier).all() for earlier in seen):
                 break
             seen.append(aged)
-        else:
-            return max(*map(self._largest, seen), self.cap(steps + PEAK_STEPS + 1)[0])
-        return max(self._apply_cap(self._largest(earlier), steps + n)[0] for n, earlier in enumerate(seen))
+        found = [self._largest(rule.present(each)) for each in seen]
+        if len(seen) > PEAK_STEPS:
+            return max(*found, self.cap(steps + PEAK_STEPS + 1)[0])
+        return max(self._apply_cap(value, steps + n)[0] for n, value in enumerate(found))
 
     def state_at_rest(self) -> Floats | None:
         """A state that a release at every tick does not raise, at the oldest age; None if none is found."""
