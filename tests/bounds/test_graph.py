@@ -53,10 +53,15 @@ def ring(own, second, inside, p, size=6):
         ((0.5, 0.1, 0.2), 3, 0.1, (0.009207, 0.013433, 0.016230, 0.016940)),
     ],
 )
-def test_rings_with_memory_have_the_values_of_the_theory_page(weights, age, epsilon_c, expected):
-    accountant = Accountant(csdp.Plan(ring(*weights, 0.3), csdp.Mean(), age, epsilon_c))
+def test_rings_with_memory_have_the_values_of_the_theory_page(weights, age, epsilon_c, expected, monkeypatch):
+    """By the plain recursion; own lag blocks are never above it."""
+    plan = csdp.Plan(ring(*weights, 0.3), csdp.Mean(), age, epsilon_c)
+    sharper = Accountant(plan).limit().epsilon
+    monkeypatch.setattr("csdp.bounds.blocks.has_blocks", lambda worlds: False)
+    accountant = Accountant(plan)
     assert [accountant.after(n).epsilon for n in (1, 2, 4, 60)] == pytest.approx(expected, abs=6e-7)
     assert accountant.limit().epsilon == pytest.approx(expected[-1], abs=2e-6)
+    assert sharper <= accountant.limit().epsilon * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
