@@ -36,11 +36,11 @@ import pytest
 ROOMS = {
     "noise": ("noise", "fran"),
     "chain": ("chain",),
-    "bounds": ("bounds", "laws"),
+    "bounds": ("bounds", "laws", "golden"),
     "planning": ("planning",),
-    "accountant": ("accountant", "test_plan.py"),
-    "ledger": ("ledger",),
-    "publisher": ("publisher", "contracts/test_names_contract.py"),
+    "accountant": ("accountant", "test_plan.py", "golden"),
+    "ledger": ("ledger", "contracts/test_records_contract.py"),
+    "publisher": ("publisher", "contracts/test_names_contract.py", "golden"),
 }
 RECORD = Path(".mutants")
 OPPOSITES = {"min": "max", "max": "min", "minimum": "maximum", "maximum": "minimum", "floor": "ceil", "ceil": "floor"}

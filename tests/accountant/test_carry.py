@@ -103,6 +103,20 @@ def test_the_newest_reading_of_all_plans_is_what_counts() -> None:
     assert misplaced < truth
 
 
+def test_a_state_recorded_in_another_form_counts_from_its_newest_reading() -> None:
+    """Ages 1 and 3: the state waits three ticks back, and what was read since lies one tick back."""
+    rows = [[0.9, 0.1], [0.2, 0.8]]
+    chain = CoupledChain([[0.8, 0.2], [0.2, 0.8]], rows)
+    old, new = (follow(asked(SINGLES, chain=chain, ages=(1, 3)), form) for form in ("vector", "scalar"))
+    state = old.release(old.release(old.start(), 1), 3)
+    cost = 2 * old.history_cost()
+    answers = tuple((float(a), float(b)) for a in range(2) for b in range(2))
+    releases = [Told(tick, (1, 3), answers, 2.0) for tick in (1, 3)]
+    truth = history_leakage(joint_kernel(chain.coupling, np.tile(rows, (2, 2, 1, 1))), 2, 2, releases, 3)
+    assert new.leakage(new.restore(state.to_dict(), cost=cost)).epsilon >= truth
+    assert new.leakage(new.resume(cost, 3, 3)).epsilon < truth
+
+
 @pytest.mark.parametrize(
     ("state", "direction"),
     [(state, "forward") for state in ("scalar", "metric", "vector")]

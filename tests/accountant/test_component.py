@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from itertools import cycle
 
+import numpy as np
 import pytest
 
 from accountant.systems import follow
-from csdp import Accountant, CoupledChain, Max, Mean, Sum
+from csdp import Accountant, CoupledChain, Identity, Max, Mean, Sum
+from csdp.accountant.component import PEAK_STEPS
+from csdp.accountant.fixed_point import Consecutive
+from csdp.accountant.record import State
 from csdp.plan import Plan
 
 PAIR = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
@@ -51,9 +56,33 @@ def test_the_peak_of_a_first_release_is_that_of_the_component_that_still_rises()
     assert accountant.peak(state) == max(later)
 
 
+def test_the_peak_covers_ticks_that_are_not_followed_one_by_one() -> None:
+    """Sequences that hardly ever change: what is known of both comes to tell of each, most of all after 40 ticks."""
+    chain = CoupledChain([[0.9, 0.1], [0.1, 0.9]], [[1 - 1e-6, 1e-6], [1e-6, 1 - 1e-6]])
+    accountant = follow(Plan(chain, Identity(), 0, 1.0), "metric")
+    state = accountant.release(accountant.start(), 1)
+    later = [accountant.leakage(state, 1 + n).epsilon for n in range(60)]
+    assert PEAK_STEPS < np.argmax(later) < 59
+    assert max(later) <= accountant.peak(state) <= 1.01 * max(later)
+
+
 def test_one_number_counts_a_release_at_unequal_ages_once() -> None:
     accountant = follow(Plan(PAIR, Max(), (1, 2), 0.5), "scalar")
     assert accountant.largest(accountant.history(1)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.9])
+def test_a_state_that_noise_keeps_moving_comes_to_rest_hardly_above_the_one_without_noise(kept: float) -> None:
+    """b <- 1 + kept b, and a little more: 1 / (1 - kept) in the long run."""
+    noise = cycle(1e-4 * np.random.default_rng(0).random(97))
+
+    def release(state: State) -> State:
+        return State(state.tick + 1, (1,), (1 + kept * state.slices[0] + next(noise),))
+
+    history = Consecutive(State(0, (1,), (np.zeros((1, 1)),)), release, lambda: None, oldest=1, followed=10**6)
+    history.extend(400)
+    assert history.at_rest
+    assert 1 <= history.states[-1].slices[0].item() * (1 - kept) <= 1.01
 
 
 def test_a_state_that_only_the_noise_of_a_solver_moves_comes_to_rest() -> None:

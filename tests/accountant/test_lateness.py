@@ -150,5 +150,6 @@ def test_records_are_small_and_read_back():
     for altered in ({"0": [1]}, {"1": [2], "2": [2]}, {"1": [-3]}):
         with pytest.raises(InputError, match="it was altered"):
             Lateness.from_record(altered)
-    with pytest.raises(InputError, match="whole steps"):
-        Lateness.from_delays([0.5, 1.0])
+    for delays in ([0.5, 1.0], [[0, 1]], 1, [0, -2]):
+        with pytest.raises(InputError, match="whole steps"):
+            Lateness.from_delays(delays)

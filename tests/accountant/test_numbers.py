@@ -124,6 +124,7 @@ def test_one_chain_never_passes_freshness() -> None:
     strong = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 50.0))
     assert strong.after(3).epsilon == pytest.approx(0.8472979, abs=1e-6)
     assert accountant.limit().epsilon == pytest.approx(0.3096, abs=2e-4)
+    assert accountant.limit().reason == ""
 
 
 def test_the_peak_is_the_largest_of_all_later_moments_at_an_old_age_too() -> None:

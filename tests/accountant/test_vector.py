@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.accountant import Accountant
+from csdp.accountant import Accountant, Lateness
 from csdp.accountant.slice import WINDOW, SliceComponent
 from csdp.errors import InputError
 from oracle import joint_kernel, stationary
@@ -144,6 +144,7 @@ def test_a_state_that_nothing_bounds_comes_to_rest_too():
     chain = csdp.CoupledChain([[0.5, 0.5], [0.5, 0.5]], [[1.0, 0.0], [0.5, 0.5]], direction="backward")
     accountant = follow(csdp.Plan(chain, csdp.Sum(), [0, 1], 4.0), "vector")
     assert math.isinf(accountant.limit().epsilon)
+    assert accountant.limit().reason.startswith("infinite")
     assert math.isinf(accountant.ceiling())
     assert accountant.long_run() is not None
 
@@ -190,6 +191,17 @@ def test_what_is_read_behind_the_state_counts_between_any_two_snapshots(directio
     (whole,) = component.reads(True)  # a stale release counts whole, once, at its newest age
     assert whole.age == 1
     assert component.leakage(component.add(fresh, whole, share=0.5), 0)[0] == pytest.approx(0.45)
+
+
+@pytest.mark.parametrize("direction", ["backward", "forward"])
+def test_a_late_reading_costs_no_more_than_it_reveals_of_its_own_sequence(direction):
+    """The first of nine weighs ten times as much as the others; one of those is read a tick late."""
+    query = csdp.Linear([1.0, *[0.1] * 8])
+    plan = csdp.Plan(ring(9, 0.8, 0.3, 0.3, direction), query, 0, 1.0, stale_limit=1)
+    (component,) = follow(plan, "vector").components
+    (late,) = (read for read in component.reads(Lateness.from_delays([0, 1, *[0] * 7])) if read.delay)
+    state = component.add(component.initial_state(), late, behind=1)
+    assert 0.0 < component.leakage(state, 0)[0] <= 0.1 * (1 + 1e-5)  # weights are rounded to a lattice
 
 
 def test_states_of_many_sequences_are_written_small_and_read_back():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.bounds.influence import InfluenceRule, costs_by_age, influence_of_release
+from csdp.bounds.influence import InfluenceRule, costs_by_age, influence_of_release, influence_rule
 from csdp.errors import InputError, TooLargeError
 from csdp.paper import spectral_factor
 from csdp.query import tabulate
@@ -150,6 +150,23 @@ def test_three_states_have_the_values_of_the_theory_page():
     for age, expected in ((1, (0.343352, 0.603377, 0.950686, 1.548159)), (2, (0.229559, 0.414413, 0.674990, 1.131187))):
         told = [continual(chain, csdp.Mean(), ages=age, epsilon_c=0.5, releases=n) for n in (1, 2, 4, 400)]
         assert told == pytest.approx(expected, abs=6e-7)
+
+
+@pytest.mark.parametrize("states", [3, 9])
+def test_states_that_never_occur_change_nothing(states):
+    """By sets of states, by prefixes of them, and for a family of one chain."""
+    usual = ring(4, 0.8, 0.3, 0.3)
+    rows = np.zeros((states, states))
+    rows[:, :2], rows[1, :2] = [0.7, 0.3], [0.3, 0.7]
+    wide = csdp.CoupledChain(usual.coupling, rows, direction="backward")
+    for age, releases in ((1, 1), (1, 4), (2, 2)):
+        asked = {"ages": age, "epsilon_c": 0.5, "releases": releases}
+        expected = continual(usual, csdp.Count(1), **asked)
+        assert continual(wide, csdp.Count(1), **asked) == pytest.approx(expected, rel=1e-10)
+    models = (wide, csdp.InfluenceFamily.around(wide, 0)) if states == 3 else (wide,)
+    for model, age in itertools.product(models, (1, 3)):
+        cap = InfluenceRule(usual).cap(age).max()
+        assert influence_rule(model).cap(age).max() == pytest.approx(cap, rel=1e-10)
 
 
 def test_one_binary_sequence_is_exact():

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import csdp
-from csdp.bounds.dependence import LocalNumbers, SharedForm
+from csdp.bounds.dependence import Boxes, LocalNumbers, SharedForm
 from csdp.bounds.slice import _walk
 
 
@@ -47,3 +47,13 @@ def test_iterates_stay_above_what_they_approach() -> None:
         exact = wide @ exact + cause
     assert (found >= exact).all()
     assert found == pytest.approx(exact.astype(float), rel=1e-11)
+
+
+def test_the_states_that_are_named_are_those_that_give_the_range() -> None:
+    """Of four states, some of which moved farther than their box is wide."""
+    rng = np.random.default_rng(2)
+    low = 0.05 + 0.1 * rng.random((50, 4))
+    boxes = Boxes(low, low + 0.2, 0.2 * rng.random((50, 4)))
+    moved = 0.2 * rng.random((50, 4))
+    named = (np.arange(4) == boxes.worst_states(moved)[:, :, None]).any(axis=1)
+    assert boxes.spread(np.where(named, moved, 0.0)) == pytest.approx(boxes.spread(moved))

@@ -13,6 +13,7 @@ from csdp.errors import InputError
 from laws.strategies import COUPLINGS, random_coupling, random_transitions
 
 FLIP = [[0.7, 0.3], [0.3, 0.7]]
+THREE = [[0.44, 0.32, 0.24], [0.32, 0.36, 0.32], [0.24, 0.32, 0.44]]
 FORMS = ("matrix", "shared", "row-sum")
 ROWS = (
     ("smooth",),
@@ -129,7 +130,10 @@ def test_a_wrong_contraction_is_caught(monkeypatch, factor):
     ("chain", "form", "expected"),
     [
         (ring(6), "matrix", [1.6946, 0.6755, 0.3030, 0.1387, 0.0638, 0.0294]),
+        (ring(40), "matrix", [1.6946, 0.6755, 0.3030, 0.1387, 0.0638, 0.0294]),
         (ring(6), "row-sum", [1.6946, 0.6963, 0.3734, 0.2137, 0.1249, 0.0736]),
+        (ring(6, 0.8, THREE), "shared", [1.21227, 0.36601, 0.12143, 0.04100, 0.01392, 0.00473]),
+        (ring(6, 0.8, THREE), "row-sum", [1.21227, 0.36601, 0.13096, 0.04813, 0.01781, 0.00661]),
         (
             csdp.CoupledChain([[0.75, 0.25], [0.25, 0.75]], FLIP),
             "matrix",

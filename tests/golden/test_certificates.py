@@ -13,7 +13,7 @@ CONTENT = json.loads(FILE.read_text(encoding="utf-8"))
 TOLERANCE = 0.0 if CONTENT["machine"] == machine() else 1e-9
 WRITTEN = [case for case in CONTENT["cases"] if "model" in case]
 #: Tests that share the cases, and how many of them `make test` runs: every kind and query is in each.
-SHARES, IN_CI = 24, 10
+SHARES, IN_CI = 72, 30
 
 
 @pytest.mark.parametrize("share", [pytest.param(n, marks=[pytest.mark.slow] * (n >= IN_CI)) for n in range(SHARES)])

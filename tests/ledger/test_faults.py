@@ -15,8 +15,7 @@ import sqlalchemy as sa
 
 import postgres
 from csdp.errors import InputError, LedgerBusyError, LedgerCorruptError, LedgerError
-from csdp.ledger import Admission, Ledger, Published, Request, Reserved
-from csdp.ledger.store import Database
+from csdp.ledger import Admission, Ledger, Published, Request, Reserved, store
 from ledger import workers
 from ledger.rules import PLAN, ask, at_most, register, reserve_one
 
@@ -226,11 +225,22 @@ def test_no_password_in_any_message(postgres_server: postgres.Server, tmp_path: 
 )
 def test_what_a_server_says_becomes_what_to_do(state: str, kind: type[LedgerError], words: str) -> None:
     engine = sa.create_engine("postgresql+psycopg://me:hunter2@/ward")  # never connected
-    database = Database(engine, label="the ledger", timeout=3, read_only=False)
+    database = store.Database(engine, label="the ledger", timeout=3, read_only=False)
     said = psycopg.errors.lookup(state)("as it said\nHINT: the statement was SELECT hunter2")
     told = database.translate(sa.exc.DBAPIError("SELECT 'hunter2'", {}, said))
     assert type(told) is kind
     assert str(told) == f"the ledger {words}"
+
+
+def test_a_connection_that_was_cut_is_given_up_after_the_timeout() -> None:
+    """In seconds, and in milliseconds for the kernel; three unanswered probes take as long as the silence before."""
+    assert store._connect_settings(30.0) == {
+        "connect_timeout": 30,
+        "tcp_user_timeout": 30_000,
+        "keepalives_idle": 30,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
+    }
 
 
 def test_a_server_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,14 +88,21 @@ def test_settings_are_checked(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b"SQLite format 3\0", b"time,value\n1,2\n" * 100, os.urandom(8192)],
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"SQLite format 3\0", "truncated or not a SQLite file"),
+        (b"time,value\n1,2\n" * 100, "truncated or not a SQLite file"),
+        (os.urandom(8192), "truncated or not a SQLite file"),
+    ],
     ids=["empty", "header", "table", "random"],
 )
 @pytest.mark.parametrize("read_only", [False, True])
-def test_what_is_not_a_database_is_refused_and_left_alone(path: Path, content: bytes, read_only: bool) -> None:
+def test_what_is_not_a_database_is_refused_and_left_alone(
+    path: Path, content: bytes, words: str, read_only: bool
+) -> None:
     path.write_bytes(content)
-    with pytest.raises(LedgerCorruptError):
+    with pytest.raises(LedgerCorruptError, match=words):
         Ledger.open(path, read_only=read_only)
     assert beside(path) == {"ledger.db": content}
 
@@ -190,6 +197,19 @@ def test_a_locked_ledger_is_busy_and_unchanged(path: Path) -> None:
         other.execute("ROLLBACK")
         reserve_one(ledger, 9)
         assert ledger.verify() == []
+
+
+def test_no_error_quotes_what_was_to_be_recorded(path: Path) -> None:
+    """Nor does its cause, which a traceback shows."""
+    with Ledger.open(path) as ledger:
+        register(ledger)
+        held = reserve_one(ledger, 1)
+        with closing(sqlite3.connect(path)) as other:
+            other.execute("CREATE TRIGGER no BEFORE INSERT ON csdp_entries BEGIN SELECT RAISE(ABORT, 'refused'); END")
+        with pytest.raises(LedgerError, match="refused") as caught:
+            ledger.commit(held, {"value": 271828.0})
+        assert "csdp_entries" in str(caught.value.__cause__)
+        assert not any("271828" in str(error) for error in (caught.value, caught.value.__cause__))
 
 
 def test_an_interrupted_write_leaves_no_lock(path: Path) -> None:

@@ -125,8 +125,9 @@ def test_a_change_cannot_reach_back_and_can_be_refused(ledger: Ledger) -> None:
 
     with pytest.raises(BudgetExceeded):
         ledger.change_plan("ward-7", replace(other, from_tick=6, rule="none"), refuse)
-    with pytest.raises(InputError, match="rule in words"):
-        ledger.change_plan("ward-7", replace(other, from_tick=6, rule=" "), keep)
+    for lacking in ({"from_tick": 6, "rule": " "}, {"from_tick": 6, "rule": None}, {"from_tick": None, "rule": "none"}):
+        with pytest.raises(InputError, match="rule in words"):
+            ledger.change_plan("ward-7", replace(other, **lacking), keep)
     assert ledger.dataset("ward-7").terms.number == 1
 
 
@@ -159,6 +160,10 @@ def test_the_recorded_form_of_states_and_charges() -> None:
     assert encode(DatasetState().to_record(), "a state") == '{"accountant":{},"cost":0.0,"releases":0,"stale":0}'
     old = {name: value for name, value in vars(earlier).items() if name not in {"total", "level", "youngest", "oldest"}}
     assert EarlierPlans.from_record(old) == replace(earlier, youngest=None, oldest=None)
+    timeless = replace(state, times=(), releases=0).to_record()
+    assert DatasetState.from_record(timeless).times == ("ticks",)  # of the releases under the earlier plan
+    assert DatasetState.from_record({**timeless, "releases": 2, "earlier": None}).times == ("ticks",)
+    assert DatasetState.from_record({**timeless, "earlier": None}).times == ()
     charge = Charge(0.1, peak=0.2, event=0.5, algorithm=1)
     assert charge.to_record() == {"present": 0.1, "peak": 0.2, "event": 0.5, "algorithm": 1}
     assert Charge.from_record({**charge.to_record(), "later": 3.0}) == charge

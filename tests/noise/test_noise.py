@@ -55,6 +55,8 @@ def test_empty_and_scalar_shapes(shape: int | tuple[int, ...]) -> None:
         float("inf"),
         9e-10,
         1.1e9,
+        Fraction(10**9 + 1),
+        Fraction(1, 10**9 + 1),
         True,
         None,
         "5",

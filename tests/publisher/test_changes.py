@@ -94,6 +94,18 @@ def test_every_moment_is_carried_over_a_change(file: Path) -> None:
         assert again.plan.query.source == Mean()
 
 
+def test_a_change_right_after_a_change_forgets_nothing(file: Path) -> None:
+    """Older ages read again what was published before; nothing was published in between."""
+    with opened(file, budget=None) as publisher:
+        publisher.publish(panel(5))
+        once = publisher.change_plan(plan(ages=4, epsilon_c=0.25), from_tick=5)
+        before = once.ledger.summary(NAME).state.earlier
+        assert before.overlap
+        twice = once.change_plan(plan(ages=4, epsilon_c=0.125), from_tick=5)
+        assert twice.ledger.summary(NAME).state.earlier == before
+        assert "same chain" in twice.ledger.history(NAME)[2].rule
+
+
 def test_another_chain_counts_every_sequence_of_the_old_one(file: Path) -> None:
     """Two sequences that the old chain holds apart may be tied under the new one: its costs add up then."""
     apart = CoupledChain([[1, 0], [0, 1]], [[0.7, 0.3], [0.3, 0.7]])

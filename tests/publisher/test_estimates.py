@@ -160,6 +160,28 @@ def test_a_tick_is_not_lost_for_want_of_an_estimate(tmp_path: Path, answer: obje
     assert release.estimate == release.low == ()
 
 
+def test_an_estimator_without_a_level_gives_neither_a_band_nor_an_error(tmp_path: Path) -> None:
+    estimator = CustomEstimator(None)
+    estimator.level = None  # type: ignore[assignment]
+    with Publisher(Plan(SLOW, Mean(), 0, 1.0), dataset="d", ledger=tmp_path / "l.db", estimator=estimator) as publisher:  # type: ignore[arg-type]
+        for tick, rest in enumerate([((), (), (), 0.1), ((0.1,), (0.2,), (0.8,), None)]):
+            estimator.answer = Estimated((0.5,), *rest)
+            with pytest.warns(CsdpWarning, match="the estimator failed"):
+                assert publisher.push(STATES[tick], time=tick).estimate == ()  # type: ignore[union-attr]
+        estimator.answer = Estimated((0.5,), (), (), (), None)
+        assert publisher.push(STATES[2], time=2).estimate == (0.5,)  # type: ignore[union-attr]
+
+
+def test_a_past_with_timestamps_repeats_after_a_day() -> None:
+    """Of half hours: after 48 ticks, if the past has eight days. Without timestamps nothing repeats."""
+    plan, ticks = Plan(SLOW, Mean(), 1, 1.0), 8 * 48
+    plain = Panel.from_states(SLOW.simulate(ticks, seed=1))
+    dated = replace(plain, times=np.datetime64("2026-01-01", "s") + 1800 * np.arange(ticks), step=1800)
+    assert learn_from_past(plan, dated).to_dict() == learn_from_past(plan, dated, period=48).to_dict()
+    for past in (plain, dated.between(0, ticks - 1)):
+        assert set(learn_from_past(plan, past).compared) == {"newest", "history"}
+
+
 def other_estimators(plan: Plan) -> dict[str, Any]:
     """Estimators of the plan's age and number of outputs that were made for other plans, or for none."""
     past = Panel.from_states(SLOW.simulate(400, seed=1))

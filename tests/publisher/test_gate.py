@@ -6,21 +6,24 @@ import json
 import re
 import sqlite3
 import stat
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from csdp import CoupledChain, Custom, Identity, Linear, Max
+from csdp import CoupledChain, Custom, Identity, Linear, Max, Sum
 from csdp.accountant import Accountant
 from csdp.errors import InputError, LedgerConflictError, UnsafeRandomnessWarning
 from csdp.ledger import Ledger
 from csdp.panel import Panel, to_states
 from csdp.plan import Plan
-from csdp.publisher import Publisher
+from csdp.publisher import PanelSource, Publisher
+from csdp.publisher.sources import published_bounds
+from csdp.schedule import Schedule
 
-from publisher.rules import BUDGET, NAME, ONE, opened, panel, plan  # isort: skip
+from publisher.rules import BUDGET, NAME, ONE, PAIR, opened, panel, plan  # isort: skip
 
 
 def test_other_terms_on_one_dataset_are_refused(file: Path) -> None:
@@ -63,12 +66,14 @@ def test_a_seed_warns_and_marks_every_release(file: Path, tmp_path: Path) -> Non
         with pytest.warns(UnsafeRandomnessWarning):
             publisher = opened(path, unsafe_seed=5, budget=None)
         with publisher:
+            assert publisher.unsafe is True
             batch = publisher.publish(panel(40))
             assert all(r.unsafe for r in batch)
             found.append([r.values for r in batch])
             assert all(one.output["unsafe"] for one in publisher.ledger.published(NAME))
     assert found[0] == found[1]
     with opened(tmp_path / "third.db", budget=None) as publisher:
+        assert publisher.unsafe is False
         safe = publisher.publish(panel(40))
         assert not any(r.unsafe for r in safe)
         assert [r.values for r in safe] != found[0]
@@ -112,6 +117,65 @@ def test_no_raw_reading_reaches_the_file(file: Path) -> None:
     )
     assert len(re.findall(r"(?<![\w.])(?:123456|654321)(?:\.0)?(?![\w.])", plain)) <= 1
     assert all(stat.S_IMODE(p.stat().st_mode) & 0o077 == 0 for p in file.parent.glob("ledger.db*") if p.is_file())
+
+
+def test_a_batch_becomes_a_table(file: Path) -> None:
+    for query, ticks, ends in ((Max(), 3, [""]), (Identity(), 2, [":0", ":1"])):
+        with opened(file, dataset=query.name, budget=None, plan=Plan(PAIR, query, 1, 0.5)) as publisher:
+            batch = publisher.publish(panel(ticks, sequences=2))
+        table = batch.to_pandas()
+        assert table["tick"].tolist() == list(range(1, ticks))
+        for column, row in (("value", "values"), ("estimate", "estimate")):
+            assert table[[column + end for end in ends]].to_numpy().tolist() == [list(vars(r)[row]) for r in batch]
+
+
+class Miscounted(PanelSource):
+    """A source that counts more sequences than there are, or none."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(panel(4), plan())
+        self.count = count
+
+    def counts(self, plan: Plan, ticks: Sequence[int]) -> list[int]:
+        return [self.count for _ in ticks]
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_source_that_miscounts_is_refused_before_anything_is_charged(file: Path, count: int) -> None:
+    with opened(file) as publisher:
+        with pytest.raises(InputError, match=f"tick 1 is offered with {count} sequences read, not 1 to 1"):
+            publisher.publish(Miscounted(count))
+        assert publisher.charged == 0
+
+
+def test_the_answers_of_a_sum_that_leaves_sequences_out_have_bounds() -> None:
+    """All three give 0 to 3, any one of them -2 to 2; the first two give up to 4."""
+    chain = CoupledChain(np.eye(3), [[0.7, 0.3], [0.3, 0.7]], values=[[1.0, 2.0], [1.0, 2.0], [-2.0, -1.0]])
+    assert published_bounds(Plan(chain, Sum(), 1, 0.5)) == (-2.0, 4.0)
+
+
+def test_a_schedule_charges_and_records_the_level_of_each_tick(file: Path) -> None:
+    levels = {1: 0.5, 2: 0.1, 3: 0.25}
+    scheduled = plan(schedule=Schedule((0.5, 0.5, 0.1, 0.25)))
+    with opened(file, plan=scheduled, budget=None) as publisher:
+        publisher.publish(panel(4))
+        charges = {entry.tick: entry.data()["charge"] for entry in publisher.ledger.entries(NAME, kind="reserve")}
+    accountant = Accountant(scheduled)
+    state = accountant.start()
+    for tick, level in levels.items():
+        state = accountant.release(state, tick, epsilon_c=level)
+        assert (charges[tick]["epsilon_c"], charges[tick]["present"]) == (level, accountant.epsilon(state))
+
+
+def test_a_status_is_never_that_of_an_earlier_tick(file: Path) -> None:
+    """Whoever asks says what tick it is; ticks are charged while one asks."""
+    with opened(file) as publisher:
+        assert publisher.status(since=7) == publisher.status(since=None)  # nothing was charged yet
+        publisher.publish(panel(4))
+        newest, later = publisher.status(since=None), publisher.status(since=7)
+        assert newest == publisher.status(since=1) == {**publisher.summary(), "remaining": publisher.remaining()}
+        assert later == {**publisher.summary(time=7), "remaining": publisher.remaining(time=7)}
+        assert later["present"] < newest["present"]
 
 
 def test_summary_and_remaining(file: Path) -> None:

@@ -10,7 +10,7 @@ from csdp import CoupledChain
 from csdp.accountant import Accountant
 from csdp.errors import BudgetExceeded, InputError
 from csdp.ledger import Ledger
-from csdp.publisher import Release, Skipped
+from csdp.publisher import Outlook, Release, Skipped, look_ahead
 
 from publisher.rules import BUDGET, NAME, PAIR, charged_ticks, check, opened, panel, plan, snapshot  # isort: skip
 from accountant.systems import follow
@@ -76,7 +76,7 @@ def test_event_limit(file: Path) -> None:
         assert publisher.remaining() == {"event_limit": pytest.approx(0.0, abs=1e-12)}
         publisher.push([-1], time=4)
         with pytest.raises(BudgetExceeded) as caught:
-            publisher.push([-1], time=5)  # the reading of tick 3 would be published again
+            publisher.push({}, time=5)  # the reading of tick 3 would be published again
         assert caught.value.limit_name == "event_limit"
         assert caught.value.requested == pytest.approx(1.0)
         assert caught.value.spent == pytest.approx(0.5)
@@ -100,6 +100,7 @@ def test_moment_limit(file: Path) -> None:
         assert caught.value.spent == pytest.approx(accountant.every_moment(4))
         assert caught.value.requested == pytest.approx(accountant.every_moment(5))
         assert publisher.summary()["every_moment"] == pytest.approx(accountant.every_moment(4))
+        assert look_ahead(publisher, 5) == Outlook(None, 0, limited_by="moment_limit")
     with opened(file, dataset="for ever", budget=None, moment_limit=accountant.every_moment()) as publisher:
         assert len(publisher.publish(panel(50))) == 49
 

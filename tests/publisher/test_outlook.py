@@ -7,6 +7,7 @@ from math import inf
 import pytest
 
 from csdp import CoupledChain, Mean, Plan, Publisher, Release
+from csdp.accountant import Accountant
 from csdp.publisher import Outlook, look_ahead
 
 #: How often a sequence moves, limits, and whether every seventh tick passes without a push.
@@ -50,6 +51,11 @@ def test_the_gate_does_what_was_foretold(tmp_path, moves, limits, gaps):
                 assert outlook.more or not row[outlook.ticks]
             if not gaps and outlook.ticks is None:
                 assert all(row)
+
+
+def test_a_budget_of_exactly_the_ceiling_lasts(tmp_path):
+    with opened(tmp_path, 0.1, {"budget": Accountant(plan_of(0.1)).ceiling()}) as publisher:
+        assert look_ahead(publisher, 0) == Outlook(1, None)
 
 
 def test_after_a_lower_limit_publishing_rests_and_resumes(tmp_path):

@@ -23,4 +23,5 @@ def test_a_tick_is_not_answered_from_readings_that_another_thread_takes_in_meanw
         released = [publisher.push([1], time=2)]
         other.join()
         released.append(publisher.push([0], time=3))
+    assert Publisher.push_many.__doc__.startswith("What `push` does")  # a method that waits is still documented
     assert [(one.tick, round(one.values[0])) for one in released] == [(2, 0), (3, 1)]  # the readings of ticks 1 and 2

@@ -10,7 +10,6 @@ import pytest
 import csdp
 from csdp.clock import WallClock
 from csdp.errors import InputError
-from csdp.ledger import DatasetState
 from csdp.panel import Panel
 from csdp.publisher import Release, Skipped
 
@@ -60,13 +59,7 @@ def test_timestamps_beyond_the_wall_clock_need_a_word_of_what_they_are(file: Pat
         assert len(publisher.publish(dated)) == 3
 
 
-def test_what_the_times_were_is_kept_and_old_records_count_as_ticks(file: Path) -> None:
-    empty = {"accountant": {}, "stale": 0, "cost": 0.0}
-    earlier = {"releases": 1, "event": 1.0, "group": 1.0, "slice": 1.0, "slice_any": 1.0, "newest": 3, "overlap": False}
-    assert DatasetState.from_record({**empty, "releases": 0}).times == ()
-    assert DatasetState.from_record({**empty, "releases": 2}).times == ("ticks",)
-    assert DatasetState.from_record({**empty, "releases": 0, "earlier": earlier}).times == ("ticks",)
-    assert DatasetState.from_record({**empty, "releases": 2, "times": ["data"]}).times == ("data",)
+def test_what_the_times_were_is_kept(file: Path) -> None:
     with opened(file, budget=None) as publisher:
         publisher.publish(panel(3))
         assert publisher.ledger.summary("ward-7").state.times == ("ticks",)

@@ -313,7 +313,7 @@ class Accountant:
         for n in range(1, _LONGEST):
             self._history.extend(n)
             if self._history.at_rest:
-                return replace(self._history.states[-1], consecutive=None)
+                return self._history.states[-1]
             if all(component.kind == "cap" for component in self.components):
                 break
         return None

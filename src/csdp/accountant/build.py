@@ -129,6 +129,5 @@ def _noise_cost(part: Part) -> Cost:
         old = np.asarray(ages)
         answers: dict[int, tuple[Floats, ...]] = {age: (chosen[:, old == age].sum(axis=1),) for age in set(ages)}
         return Cost(part.alpha, answers, rate, chosen, old)
-    if len(set(ages)) > 1:
-        return whole
-    return Cost(part.alpha, {ages[0]: tuple(part.answers())}, rate)
+    age, *others = set(ages)
+    return whole if others else Cost(part.alpha, {age: tuple(part.answers())}, rate)

@@ -102,7 +102,7 @@ class Component(ABC):
         """The state before any release."""
 
     @abstractmethod
-    def add(self, state: Floats, read: Read, *, behind: int = 0, share: float = 1.0) -> Floats:
+    def add(self, state: Floats, read: Read, *, behind: int, share: float) -> Floats:
         """Add what a release reads at one slice.
 
         Args:

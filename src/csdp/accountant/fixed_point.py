@@ -104,7 +104,7 @@ def _mix(states: list[Floats], moves: list[Floats]) -> Floats:
     mixed = states[-1].copy()
     for weight, (earlier, later) in zip(weights, pairwise(states), strict=True):
         mixed -= weight * (later - earlier)
-    return np.asarray(np.where(np.isfinite(mixed), mixed, states[-1]))
+    return mixed
 
 
 def _raise_to_rest(advance: Advance, cost: Floats, state: Floats, off_diagonal: Floats) -> Floats | None:
@@ -196,7 +196,7 @@ class Consecutive:
 
     def _follow_one_more(self) -> None:
         last = self.states[-1]
-        following = self._release(replace(last, consecutive=None))
+        following = self._release(last)
         n = len(self.states)
         self.states.append(replace(following, consecutive=n))
         moved = _movement(last.slices, following.slices)
@@ -206,7 +206,7 @@ class Consecutive:
         if moved < _STILL or (n >= self._followed and self._find_rest() is not None):
             self._settle(self.states[-1], moved)
         # An exact rule would move the state less at every tick; a solver's noise does not shrink.
-        stalled = len(self._moves) > 2 * _STALLED and min(self._moves[-_STALLED:]) >= min(self._moves[:-_STALLED])
+        stalled = len(self._moves) > 2 * _STALLED and min(self._moves) == min(self._moves[:-_STALLED])
         if not self.at_rest and stalled:
             self._settle_above_noise()
 
@@ -220,10 +220,9 @@ class Consecutive:
 
     def _settle(self, base: State, moved: float) -> None:
         """Once the state hardly moves: raise it to one that a further release does not raise at all."""
-        tick, n = self.states[-1].tick + 1, len(self.states)
         at_rest = self._find_rest()
         if at_rest is not None:  # above every history, and what plans are held against
-            self.states.append(replace(at_rest, tick=tick, consecutive=n))
+            self.states.append(at_rest)
             self.at_rest = True
             return
         for factor in (4, 32, 256, 2048):
@@ -231,7 +230,7 @@ class Consecutive:
             above = replace(base, slices=tuple(_raise(s, excess) for s in base.slices), consecutive=None)
             following = self._release(above)
             if all((f <= a).all() for f, a in zip(following.slices, above.slices, strict=True)):
-                self.states.append(replace(above, tick=tick, consecutive=n))
+                self.states.append(above)
                 self.at_rest = True
                 return
 
@@ -246,18 +245,16 @@ class Consecutive:
         self._moves.clear()
         self._settle(replace(recent[-1], slices=least), noise)
         for _ in range(_STALLED if self.at_rest else 0):
-            above = replace(self.states[-1], consecutive=None)
+            above = self.states[-1]
             lower = tuple(map(np.minimum, above.slices, self._release(above).slices))
-            self.states[-1] = replace(self.states[-1], slices=lower)
+            self.states[-1] = replace(above, slices=lower)
             if _movement(above.slices, lower) < noise:
                 return
 
 
 def _raise(state: Floats, excess: float) -> Floats:
-    """A little more between any two snapshots: what a step in time surely shrinks (a factor on each it may not)."""
-    square = state.shape[-1] > 1 and state.shape[-1] == state.shape[-2]
-    apart = 1.0 - np.eye(state.shape[-1]) if square else np.ones((1, 1))
-    return np.asarray(state + excess * _largest_finite(state) * apart)
+    """A little more everywhere: what a step in time surely shrinks (a factor on each number it may not)."""
+    return np.asarray(state + excess * _largest_finite(state))
 
 
 def _movement(before: Sequence[Floats], after: Sequence[Floats]) -> float:

@@ -212,11 +212,9 @@ class JointComponent(Component):
 
     def leakage(self, state: Floats, steps: int) -> tuple[float, str]:
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
-        largest = float(state.max())
-        if largest <= 0:
-            return 0.0, self.kind
         cap, why = self.cap(steps)
         if self.kind == "cap":
+            largest = float(state.max())
             # The state has added up what all releases cost, however the sequences are tied.
             return (largest, "group") if largest < cap else (cap, why)
         value = max(self._leakage_at(state, steps, phase) for phase in range(self.model.phases))
@@ -256,7 +254,7 @@ class JointComponent(Component):
         return float(state[np.logical_or.reduce(inside)].max(initial=0.0))
 
     def _contraction_over_paths(self, steps: int) -> float:
-        if steps == 0 or len(self.blocks) < self.model.sequences:  # it compares presents that differ in one sequence
+        if len(self.blocks) < self.model.sequences:  # it compares presents that differ in one sequence
             return 1.0
         if steps not in self._contractions:
             chain = self._environments.model

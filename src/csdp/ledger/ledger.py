@@ -85,7 +85,7 @@ _INSERT = sa.insert(entries)
 # No ORDER BY: it would tempt SQLite into walking the whole log in order instead of using the partial index.
 _RECORDED = {
     name: sa.select(entries).where(
-        entries.c.dataset == sa.bindparam("name"), which, entries.c.tick.in_(sa.bindparam("ticks", expanding=True))
+        entries.c.dataset == sa.bindparam("name"), which, entries.c.tick.in_(sa.bindparam("ticks"))
     )
     for name, which in (("once", ONCE), ("refused", REFUSED))
 }
@@ -145,8 +145,8 @@ class _Log:
         if entry is None:
             return None, None, None
         assert entry.tick is not None
-        known = self._newest is not None and self._newest.hash == entry.hash
-        state = self._newest.state if self._newest is not None and known else entry.state()
+        newest = self._newest
+        state = newest.state if newest is not None and newest.hash == entry.hash else entry.state()
         # A change takes effect before its first tick, so its state stands after the tick before.
         return state, entry.tick if entry.kind == "reserve" else entry.tick - 1, entry.tick
 

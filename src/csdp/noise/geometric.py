@@ -237,7 +237,7 @@ def narrow(
     count: int,
 ) -> tuple[int, int, int]:
     """Compare further planes, for undecided words only, while a whole plane fits into `words`."""
-    flat_undecided, flat_ones, width = undecided.reshape(-1), ones.reshape(-1), ones.shape[1]
+    flat_undecided, flat_ones, width = undecided.ravel(), ones.ravel(), ones.shape[1]
     while count and plane < 64 and at + count <= words.size:
         left = index[:count]
         digit = _digits(first, plane)[left // width]
@@ -261,7 +261,7 @@ def assemble(ones: _Words, digits: int, out: Ints) -> None:
     planes[digits:] = sign
     bits = np.unpackbits(planes.view(np.uint8), axis=1, bitorder="little")
     packed = np.packbits(bits, axis=0, bitorder="little")
-    out[:] = np.ascontiguousarray(packed.T).view(f"<i{size}").reshape(-1)
+    out[:] = np.ascontiguousarray(packed.T).view(f"<i{size}").ravel()
 
 
 def _digits(first: _Words, plane: int) -> _Words:
@@ -316,8 +316,8 @@ def narrow_loop(
 ) -> tuple[int, int, int]:
     """`narrow` for numba."""
     width = ones.shape[1]
-    equal = undecided.reshape(-1)
-    one = ones.reshape(-1)
+    equal = undecided.ravel()
+    one = ones.ravel()
     while count > 0 and plane < 64 and at + count <= words.size:
         shift = np.uint64(63 - plane)
         row, end = 0, width
@@ -428,7 +428,7 @@ def _draw_block(law: ThresholdTable, space: _Space, out: Ints, words: Words, eng
 def _break_ties(law: ThresholdTable, space: _Space, count: int, words: Words) -> None:
     """Decide the lanes that were equal to the first 64 digits of their threshold with its further digits."""
     width = space.ones.shape[1]
-    undecided, ones = space.undecided.reshape(-1), space.ones.reshape(-1)
+    undecided, ones = space.undecided.ravel(), space.ones.ravel()
     for i in space.index[:count]:
         for lane in _lanes(undecided[i]):
             if law.thresholds[int(i) // width].bernoulli(words, after=1):

@@ -150,9 +150,8 @@ class DatasetAccount:
     def release(self, last: DatasetState | None, tick: int, read: int | Lateness) -> tuple[State, DatasetState]:
         """The states after a release; `read`: by how many steps some reading was late, or which readings were."""
         before = DatasetState() if last is None else last
-        level = None if self.plan.schedule is None else self.plan.level(tick)
         stale, which = (read, read > 0) if isinstance(read, int) else (read.worst, read)
-        fresh = self.accountant.release(self.restore(last), tick, stale=which, epsilon_c=level)
+        fresh = self.accountant.release(self.restore(last), tick, stale=which, epsilon_c=self.plan.level(tick))
         record = fresh.to_dict()
         self._newest = (record, fresh)
         after = replace(

@@ -156,7 +156,7 @@ class Batch:
         table = pd.DataFrame({"tick": [release.tick for release in self]})
         for name in _ROWS:
             rows = pd.DataFrame([list(getattr(release, name)) for release in self])
-            one = name.removesuffix("s") if name == "values" else name
+            one = name.removesuffix("s")
             rows.columns = [one] if rows.shape[1] == 1 else [f"{one}:{i}" for i in rows.columns]
             table = table.join(rows)
         for name in ("about", "epsilon_s", "model"):

@@ -103,8 +103,8 @@ class TickTimes:
             self._check_grid(source, ticks, plan, begun=begun)
         if self.times is not None:
             return
-        ends = source.times[-1:].astype("datetime64[s]").astype(np.int64) + source.step
-        if (ends > self.wall.now()).any():
+        newest = source.times[-1].astype("datetime64[s]").astype(np.int64)
+        if newest + source.step > self.wall.now():
             raise InputError(
                 "source: its newest timestamps lie beyond the wall clock; give times='wall' to leave these ticks out, "
                 "or times='data' if times are simulated, which is recorded and said in every certificate"
