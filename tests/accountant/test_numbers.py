@@ -216,8 +216,9 @@ def test_middle_sized_components_use_the_scalar_state() -> None:
     chain = CoupledChain(np.full((6, 6), 1 / 6), SYMMETRIC)
     accountant = Accountant(Plan(chain, Mean(), 1, 0.5))
     assert accountant.components[0].kind == "scalar"
-    unequal = Accountant(Plan(CoupledChain(pair(0.75), SYMMETRIC), Max(), [1, 2], 0.5))
-    assert unequal.components[0].kind == "scalar"
+    for query, oldest, kind in ((Max(), 2, "scalar"), (Mean(), 9, "metric"), (Mean(), 10, "scalar")):
+        unequal = Accountant(Plan(CoupledChain(pair(0.75), SYMMETRIC), query, [1, oldest], 0.5))
+        assert unequal.components[0].kind == kind
 
 
 def test_event_and_group_level() -> None:

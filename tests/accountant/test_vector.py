@@ -204,6 +204,14 @@ def test_a_late_reading_costs_no_more_than_it_reveals_of_its_own_sequence(direct
     assert 0.0 < component.leakage(state, 0)[0] <= 0.1 * (1 + 1e-5)  # weights are rounded to a lattice
 
 
+@pytest.mark.parametrize("size", [40, 5000])
+def test_sequences_that_were_not_read_cost_nothing_unless_they_are_too_many_to_record(size):
+    accountant = Accountant(csdp.Plan(ring(size, 0.8, 0.3, 0.3), csdp.Sum(), 1, 0.1))
+    nobody = accountant.release(accountant.start(), 1, stale=Lateness(missing=tuple(range(size))))
+    expected = 0.0 if size == 40 else accountant.after(1).epsilon
+    assert accountant.leakage(nobody).epsilon == pytest.approx(expected)
+
+
 def test_states_of_many_sequences_are_written_small_and_read_back():
     accountant = Accountant(csdp.Plan(ring(3000, 0.8, 0.3, 0.3), csdp.Mean(), 1, 0.1))
     state = accountant.release(accountant.release(accountant.start(), 1), 3)

@@ -227,9 +227,9 @@ class JointComponent(Component):
         if self.kind == "contraction":
             return self._contraction_over_paths(counted) * float(state.max())
         block = state if state.ndim == 2 else state[(phase - counted) % len(state)]
-        largest = float(block.max())
-        if largest <= 0:
+        if not block.any():
             return 0.0
+        largest = float(block.max())
         if counted == 0:
             return self._neighbour_distance(block) if self.kind == "metric" else largest
         pairs, seen = self._pairs_at(counted, phase), self.kernels.seen

@@ -251,7 +251,7 @@ def step_back(metric: Floats, kernel: Floats, cap: Floats, *, relative: float) -
 
 def _pairs_by_second(kernel: Floats) -> Iterator[LawPairs]:
     """For every snapshot, the law of each snapshot against its own."""
-    n = kernel.shape[0]
+    n = len(kernel)
     for y in range(n):
         second = np.broadcast_to(kernel[y], (n, n))
         yield LawPairs(kernel, second, kernel - second, np.full(n, 1e-15), 0)
