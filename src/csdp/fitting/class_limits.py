@@ -25,7 +25,7 @@ from csdp.numbers import Floats, Indices, freeze
 
 #: Confidence with which all limits of a class hold together.
 CONFIDENCE = 0.99
-#: Ticks of the blocks whose levels are compared with the whole.
+#: Most ticks of the blocks whose levels are compared with the whole.
 LEVEL_BLOCK = 150
 #: Series that are simulated to learn how levels of blocks scatter by chance.
 _SIMULATED = 24
@@ -128,38 +128,35 @@ def _largest_spread(values: Floats, weight: Floats, least: float) -> float:
 @dataclass(frozen=True, eq=False)
 class Levels:
     """(s, m): how far the log odds of each state may lie from the whole, in a block: of its law given everything newer
-    (`inside`), and of the state itself given the environment (`swing`); and the limits of their spread.
+    (`inside`), and of the state itself given the environment (`swing`).
     """
 
     inside: Floats
     swing: Floats
-    spread: float
 
 
-def limit_levels(law: Law, data: Newest, chance: float, random: np.random.Generator, shortest: int) -> Levels:
+def limit_levels(law: Law, data: Newest, chance: float, random: np.random.Generator, block: int) -> Levels:
     """Upper limits of the deviations of levels by blocks, the chance by which the readings scatter removed."""
     reading = Reading(law, data)
-    lengths = sorted({min(each, data.states.shape[0] // 3) for each in (shortest, LEVEL_BLOCK)})
+    edges = block_edges(data.states.shape[0], min(LEVEL_BLOCK, 2 * block, data.states.shape[0] // 3))
     simulated = [Reading(law, Newest(each, data.m, data.path)) for each in law.simulate(data, _SIMULATED, random)]
     s, m = data.states.shape[1], data.m
-    inside, swing, spread = np.zeros((s, m)), np.zeros((s, m)), 0.0
+    inside, swing = np.zeros((s, m)), np.zeros((s, m))
     shown = range(1, 2) if m == 2 else range(m)
-    chance = chance / (2.0 * len(lengths) * len(shown))
-    for length, c in itertools.product(lengths, shown):
-        edges = block_edges(data.states.shape[0], length)
+    chance = chance / (2.0 * len(shown))
+    for c in shown:
         low, high, _ = shared_limits(*_inside_levels(reading, c, edges), chance)
-        inside[:, c] = np.maximum(inside[:, c], np.maximum(-low, high).max(axis=1))
+        inside[:, c] = np.maximum(-low, high).max(axis=1)
         values = _state_levels(reading, c, edges)
         noise = np.square(np.array([_state_levels(each, c, edges) for each in simulated]))
         seen = np.isfinite(noise)
         error = np.sqrt(np.where(seen, noise, 0.0).sum(axis=(0, 2)) / np.maximum(seen.sum(axis=(0, 2)), 1))
         errors = np.where(np.isfinite(values) & (error > 0)[:, None], error[:, None], np.inf)
-        low, high, wide = shared_limits(np.nan_to_num(values), errors, chance)
-        swing[:, c] = np.maximum(swing[:, c], np.maximum(-low, high).max(axis=1))
-        spread = max(spread, wide)
+        low, high, _ = shared_limits(np.nan_to_num(values), errors, chance)
+        swing[:, c] = np.maximum(-low, high).max(axis=1)
     if m == 2:
         inside, swing = (np.repeat(each[:, 1:], 2, axis=1) for each in (inside, swing))
-    return Levels(inside, swing, spread)
+    return Levels(inside, swing)
 
 
 def _inside_levels(reading: Reading, c: int, edges: Indices) -> tuple[Floats, Floats]:
@@ -197,24 +194,45 @@ def _state_levels(reading: Reading, c: int, edges: Indices) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Limits of the log odds of every state: of rows (E, s, contexts, m), and (E, s, parents, contexts, m, m) of what a
-    parent's state adds to those of the same context with the parent in state 0; nothing beyond a sequence's own.
-    """
+    """Limits of the log odds of every state in every row, (E, s, contexts, m), and of their changes."""
 
     parents: Parents
     low: Floats
     high: Floats
-    steps: dict[tuple[int, int], Floats]  #: by sequence and parent, (E, contexts, m to, m): largest rise from a context
-    spread: float
+    #: by sequence and place of a parent, (E, contexts, m, m): the largest rise if that parent goes to another state
+    steps: dict[tuple[int, int], Floats]
 
 
 def limit_rows(law: Law, data: Newest, chance: float) -> Rows:
-    """Limits of all rows of a law that was fitted to readings."""
-    reading = Reading(law, data)
-    weights, _ = reading.smoothed()
-    counts = reading.counts(weights)
-    unsure = reading.counts(weights * (1.0 - weights))
-    m, (count, s, size, _) = data.m, counts.shape
+    """Limits of all rows of a law that was fitted to readings.
+
+    A sequence with a longer memory is compared with all sequences that follow themselves alone, as if they had it too.
+    """
+    m, (count, s, size, _) = data.m, law.rows.shape
+    weights, _ = Reading(law, data).smoothed()
+    shapes = [tuple((int(i != j), lag) for i, lag in own) for j, own in enumerate(law.parents)]
+    low, high = np.full(law.rows.shape, -_LARGEST), np.full(law.rows.shape, _LARGEST)
+    steps: dict[tuple[int, int], Floats] = {}
+    kinds = sorted(set(shapes))
+    chance = chance / (2.0 * len(kinds))
+    for shape in kinds:
+        alone = not any(other for other, _ in shape)
+        alike = [j for j in range(s) if shapes[j] == shape or (alone and not any(other for other, _ in shapes[j]))]
+        parents = tuple(tuple((j, lag) for _, lag in shape) if j in alike and alone else law.parents[j] for j in range(s))
+        values, errors = _estimate(Reading(law.following(parents), data), weights)
+        values, errors = (each[:, alike, : m ** len(shape)] for each in (values, errors))
+        bottom, top = _by_sequence((values, errors), chance, m, 1.0)
+        rises = [_rises(values, errors, place, m, chance / len(shape)) for place in range(len(shape))]
+        for n, j in enumerate(alike):
+            if shapes[j] == shape:
+                low[:, j, : m ** len(shape)], high[:, j, : m ** len(shape)] = bottom[:, n], top[:, n]
+                steps.update({(j, place): most[:, n] for place, most in enumerate(rises)})
+    return Rows(law.parents, low, high, steps)
+
+
+def _estimate(reading: Reading, weights: Floats) -> tuple[Floats, Floats]:
+    """Log odds of all rows (E, s, contexts, m), and their standard errors."""
+    counts, unsure = reading.counts(weights), reading.counts(weights * (1.0 - weights))
     total = counts.sum(axis=3, keepdims=True)
     values = np.log((counts + 0.5) / (total - counts + 0.5))
     share = (counts + 0.5) / (total + 1.0)
@@ -222,42 +240,25 @@ def limit_rows(law: Law, data: Newest, chance: float) -> Rows:
     missing = unsure * np.square(1.0 - share) + (unsure.sum(axis=3, keepdims=True) - unsure) * np.square(share)
     complete = total * share * (1.0 - share)
     information = np.maximum(complete - missing, 0.2 * complete)
-    errors = np.where(total > 0.5, 1.0 / np.sqrt(np.maximum(information, 1e-9)), np.inf)
-    groups: dict[tuple[tuple[int, int], ...], list[int]] = {}
-    for j, own in enumerate(law.parents):
-        groups.setdefault(tuple((int(i != j), lag) for i, lag in own), []).append(j)
-    low, high = np.full(counts.shape, -_LARGEST), np.full(counts.shape, _LARGEST)
-    steps: dict[tuple[int, int], Floats] = {}
-    spread = 0.0
-    for shape, members in groups.items():
-        own = m ** len(shape)
-        part = values[:, members, :own], errors[:, members, :own]
-        bottom, top, _ = _by_sequence(part, chance / 2.0 / len(groups), m, 1.0)
-        low[:, members, :own], high[:, members, :own] = bottom, top
-        for place in range(len(shape)):
-            most, wide = _rises(*part, place, m, chance / 2.0 / len(groups) / len(shape))
-            spread = max(spread, wide)
-            for n, j in enumerate(members):
-                steps[j, place] = most[:, n]
-    return Rows(law.parents, low, high, steps, spread)
+    return values, np.where(total > 0.5, 1.0 / np.sqrt(np.maximum(information, 1e-9)), np.inf)
 
 
 def _by_sequence(
     part: tuple[Floats, Floats], chance: float, m: int, independent: float
-) -> tuple[Floats, Floats, float]:
+) -> tuple[Floats, Floats]:
     """`shared_limits` of values and errors (E, k, ..., m), by sequence; of two states the second decides."""
     shown = [each[..., 1:] if m == 2 else each for each in part]
     flat = [np.moveaxis(each, 1, 0).reshape(each.shape[1], -1) for each in shown]
-    low, high, spread = shared_limits(flat[0], flat[1], chance, 1.0 if m == 2 else independent * (m - 1) / m)
+    low, high, _ = shared_limits(flat[0], flat[1], chance, 1.0 if m == 2 else independent * (m - 1) / m)
     shape = np.moveaxis(shown[0], 1, 0).shape
     low, high = (np.moveaxis(each.reshape(shape), 0, 1) for each in (low, high))
     if m == 2:
         low, high = np.concatenate([-high, low], axis=-1), np.concatenate([-low, high], axis=-1)
-    return low, high, spread
+    return low, high
 
 
-def _rises(values: Floats, errors: Floats, place: int, m: int, chance: float) -> tuple[Floats, float]:
-    """How much one parent's going to another state raises log odds at most: (E, k, contexts, m to, m); the spread."""
+def _rises(values: Floats, errors: Floats, place: int, m: int, chance: float) -> Floats:
+    """How much one parent's going to another state raises log odds at most: (E, k, contexts, m to, m)."""
     count, k, size, _ = values.shape
     at = np.arange(size)
     state = at // m**place % m
@@ -266,12 +267,12 @@ def _rises(values: Floats, errors: Floats, place: int, m: int, chance: float) ->
     start, stop = up[:, 0], moved[up[:, 0], up[:, 1]]
     change = values[:, :, stop] - values[:, :, start]
     error = np.sqrt(np.square(errors[:, :, stop]) + np.square(errors[:, :, start]))
-    low, high, spread = _by_sequence((change, error), chance, m, 2.0 / m)
+    low, high = _by_sequence((change, error), chance, m, 2.0 / m)
     most = np.zeros((count, k, size, m, m))
     for n, (z, b) in enumerate(up):
         most[:, :, z, b] = high[:, :, n]
         most[:, :, moved[z, b], state[z]] = -low[:, :, n]
-    return most, spread
+    return most
 
 
 # ---- influences ------------------------------------------------------------------------------------------------------

@@ -82,6 +82,11 @@ class Law:
             rows[:, j] = self.rows[:, j, np.arange(size) % m ** len(own)]
         return replace(self, parents=parents, rows=rows)
 
+    def following(self, parents: Parents) -> Law:
+        """A law whose sequences follow these parents; its rows mean nothing yet."""
+        size = self.rows.shape[3] ** max(map(len, parents))
+        return replace(self, parents=parents, rows=np.ones((*self.rows.shape[:2], size, self.rows.shape[3])))
+
     def simulate(self, like: Newest, count: int, random: np.random.Generator) -> npt.NDArray[np.int16]:
         """Readings (count, n, s) of this law, missing where those of `like` are."""
         n, s = like.states.shape

@@ -22,7 +22,7 @@ LEVELS = (5, 20, 60)
 #: Sequences up to which each is compared with each; of more, some evenly spread are tested.
 TESTED = 128
 #: Groups of blocks for which the lag is tested apart, bins of calibration.
-_GROUPS, _BINS = 8, 8
+_GROUPS, _BINS = 8, 4
 #: Variance, in units of the largest single term, that the normal approximation needs.
 _LEAST = 5.0
 #: Ticks at the end of a block of which no level is taken.
@@ -135,7 +135,6 @@ def run_tests(reading: Reading, block: int) -> Statistics:
         groups.append(_Group("others", _standard(*others), others[1], pairs))
         groups += _together(parts, who)
     groups.append(_drift(parts, who))
-    groups.append(_calibration(parts))
     return Statistics(tuple(groups))
 
 
@@ -200,6 +199,9 @@ class _Column:
             found += [("others", lag, lagged(mean, lag, 0.0)) for lag in (1, 2)]
         for e in range(self.reading.law.environments - 1):
             found += [("environment", lag, self._environment(e, lag)) for lag in self._environment_lags]
+        edges = np.quantile(self.chance[self.known], np.linspace(0.0, 1.0, _BINS + 1)[1:-1]) if self.known.any() else []
+        bins = np.searchsorted(edges, self.chance)
+        found += [("calibration", b, (bins == b).astype(np.float64)) for b in range(_BINS)]
         one = newer.one_newer[:, me]
         found += [("lag by block", g, np.where(newer.group == g, one, 0.0)) for g in range(int(newer.group[-1]) + 1)]
         names, details, columns = zip(*found, strict=True)
@@ -300,13 +302,3 @@ def _drift(parts: list[_Column], who: Indices) -> _Group:
     index = np.repeat(who[:, None], len(edges), axis=1)
     detail = np.broadcast_to(np.arange(len(edges)), z.shape)
     return _Group("drift", z, np.zeros_like(z), (index,), detail)
-
-
-def _calibration(parts: list[_Column]) -> _Group:
-    """Are probabilities right, bin by bin?"""
-    chance = np.concatenate([part.chance for part in parts])
-    left = np.concatenate([part.left for part in parts])
-    spread = np.concatenate([part.spread for part in parts])
-    bin_ = np.minimum((chance * _BINS).astype(np.intp), _BINS - 1)
-    sums, due = (np.bincount(bin_, each, minlength=_BINS) for each in (left, spread))
-    return _Group("calibration", _standard(sums, np.where(due < _LEAST, 0.0, due)), due)
