@@ -216,6 +216,8 @@ class InfluenceGraph(Model):
                 states=like.states,
                 values=like.values,
                 unit=like.unit,
+                given=like.given,
+                not_protected=like.not_protected,
                 _names=like._names,
                 _fit_cost=like.fit_cost,
                 evidence=like.derived_evidence,
@@ -433,8 +435,7 @@ class InfluenceGraph(Model):
         origin = (
             "limits that are declared"
             if self.confidence is None
-            else f"limits that hold together with confidence {self.confidence:g}, if one chain on this graph made the "
-            "readings of the fit"
+            else f"limits that hold together with confidence {self.confidence:g}"
         )
         return (
             f"the sequences follow some process within the limits of a family, which may change over time ({origin}); "
@@ -480,6 +481,8 @@ class InfluenceGraph(Model):
             states=self.states,
             values=freeze(np.array(values)),
             unit=self.unit,
+            given=self.given,
+            not_protected=self.not_protected,
             _names=None if names is None else tuple(names),
             _fit_cost=self.fit_cost,
             evidence=self.part_evidence(inside),

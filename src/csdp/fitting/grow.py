@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Literal
 
 import numpy as np
@@ -18,20 +19,24 @@ import numpy as np
 from csdp.chain import InfluenceGraph, Model
 from csdp.chain.graph import LIMIT_STATES, Limits
 from csdp.chain.stationary import connected_parts
-from csdp.fitting.class_limits import CONFIDENCE, Levels, Rows, limit_levels, limit_rows, make_forward, make_windows
-from csdp.fitting.environment import ChainCandidate, fit_candidate
+from csdp.fitting.class_limits import CONFIDENCE, Levels, limit_levels, limit_rows, make_forward, make_windows
 from csdp.fitting.em import Effort
+from csdp.fitting.environment import ChainCandidate, fit_candidate
 from csdp.fitting.parents import Law, Newest, Parents, Reading, first_law, fit_law
-from csdp.fitting.residuals import GROW_CHANCE, Finding, run_tests
-from csdp.fitting.sample import Progress, Sample, ignore_progress
-from csdp.numbers import Floats, Indices
+from csdp.fitting.residuals import GROW_CHANCE, Finding, run_tests, tested_sequences
+from csdp.fitting.sample import GROWING, Progress, Sample, ignore_progress
+from csdp.numbers import Indices
 
 #: Chance that a right model is rejected when it is judged, and series that are simulated for it.
 LEVEL, SERIES = 0.01, 199
-#: Share of the past that a model is grown on, and the gap before the part that it is judged on.
-GROWING, GAP = 0.65, 60
-#: Ticks below which the tests have too little power.
-FEWEST = 200
+#: Ticks of the gap before the part that it is judged on.
+GAP = 60
+#: Ticks below which the tests have too little power, and readings beyond which nothing is grown.
+FEWEST, MOST_READINGS = 200, 20_000_000
+#: Chance of a pair among all of them below which it is added if pairs together are rejected.
+LIKELY = 0.05
+#: Chance of a statistic among those of its kind below which growing alone rejects a model that nothing helps.
+CERTAIN = 1e-5
 #: Ticks of a block whose level is its own, the longest first; those of the next are tried if levels change faster.
 BLOCKS = (100, 50, 25)
 #: Rounds of growing, combinations of parents that a sequence may follow, and parents.
@@ -76,15 +81,18 @@ def grow(
     ticks = sample.states.shape[0]
     if ticks < FEWEST:
         return _not_grown(f"{ticks} ticks are too few to grow and to judge a model; {FEWEST} are needed")
+    if sample.states.size > MOST_READINGS:
+        return _not_grown(f"{sample.states.size:,} readings are too many to grow a model; at most {MOST_READINGS:,}")
     whole = _newest_first(sample, clock)
-    growth = _Growth(whole, sample, hidden, clock, progress)
+    chosen = tested_sequences(sample.sequences)
+    growth = _Growth(whole.of(chosen), sample.of(chosen), hidden, clock, progress)
     growth.run()
     p = growth.judge() if growth.failure is None else None
-    law = fit_law(growth.law, whole, _ITERATIONS)
+    law = fit_law(growth.law.spread(chosen, sample.sequences), whole, _ITERATIONS)
     graph, assumes = _make_graph(law, whole, point, growth.block)
     failure = growth.failure
     if failure is None and p is not None and p <= LEVEL:
-        failure = f"{_describe(growth.worst, sample.labels)} on the part that it was judged on (p = {p:.3g})"
+        failure = f"{_describe(growth.worst, growth.labels)} on the part that it was judged on (p = {p:.3g})"
     if failure is None and graph is None:
         failure = assumes
     reason = "" if failure is None else f"{failure}. {_remedy(growth.worst)}"
@@ -146,9 +154,9 @@ class _Growth:
                 return
             self.worst = found[0]
             if not self._extend(found):
-                self.failure = f"{_describe(self.worst, self.labels)} (z = {abs(self.worst.z):.1f})"
-                return
-        self.failure = f"tests still reject after {ROUNDS} rounds: {_describe(found[0], self.labels)}"
+                break
+        if self.worst is not None and self.worst.surprise > -np.log(CERTAIN):
+            self.failure = f"{_describe(self.worst, self.labels)} (z = {abs(self.worst.z):.1f})"
 
     def _extend(self, found: Sequence[Finding]) -> bool:
         """Add what the largest statistic names, and others of its kind; whether anything was added."""
@@ -162,10 +170,11 @@ class _Growth:
         if test in {"order", "level"}:
             named = sorted({one.who[0] for one in same if one.who}) or range(len(parents))
             edges = [(j, (j, 1 + max(lag for i, lag in parents[j] if i == j))) for j in named]
-        elif test == "others" and found[0].who:
-            edges = [(one.who[0], (one.who[1], 1)) for one in same if one.who]
-        elif test == "together" and found[0].who:
-            edges = [(one.who[0], (one.who[1], 0)) for one in same if one.who]
+        elif test in {"others", "together"}:
+            likely = [one for one in self.statistics.above(LIKELY) if one.test == test and len(one.who) == 2]
+            if len(likely) > 2 * len(parents):  # not an edge here and there
+                return False
+            edges = [(one.who[0], (one.who[1], int(test == "others"))) for one in likely]
         else:
             return False
         added = []
@@ -186,7 +195,7 @@ class _Growth:
         statistics = run_tests(Reading(law, self.later), self.block)
         seen = statistics.largest
         self.worst = statistics.above(np.exp(-seen) * (1.0 + 1e-9))[0]
-        random = np.random.default_rng([0, 31])
+        random = np.random.default_rng(list(sha256(self.whole.states.tobytes()).digest()))
         ticks, reached, done = self.whole.states.shape[0], 0, 0
         while done < SERIES:
             for states in law.simulate(self.whole, min(_BATCH, SERIES - done), random):
@@ -205,7 +214,9 @@ class _Growth:
         parts = []
         for test, what in (("order", "one more own state"), ("others", "another sequence")):
             sizes = (self.statistics.least_effect(test, pooled=pooled) for pooled in (False, True))
-            words = [f"{size:.2f} in {where}" for size, where in zip(sizes, ("one sequence", "all")) if size]
+            words = [
+                f"{size:.2f} in {where}" for size, where in zip(sizes, ("one sequence", "all"), strict=True) if size
+            ]
             if words:
                 parts.append(f"{what} {', '.join(words)}")
         return f"noticed nine times in ten, in log odds: {'; '.join(parts)}" if parts else ""
@@ -243,9 +254,7 @@ def _make_graph(law: Law, data: Newest, point: Model, block: int) -> tuple[Influ
     forward = make_forward(rows, levels, data.m)
     apart = 1.0 - np.eye(data.m)
     added = levels.swing if data.m == 2 else None
-    swing = apart * (
-        added[:, :1, None] if added is not None else levels.swing[:, :, None] + levels.swing[:, None, :]
-    )
+    swing = apart * (added[:, :1, None] if added is not None else levels.swing[:, :, None] + levels.swing[:, None, :])
     words = _assumes(law.parents, worlds, levels, point.names)
     graph = InfluenceGraph.of_limits(
         point,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,9 @@ _TOLERANCE = 1e-6
 _BURN_IN = 100
 
 
+_Kind = TypeVar("_Kind", bound=np.generic)
+
+
 @dataclass(frozen=True, eq=False)
 class Newest:
     """Readings, the newest first: states (n, s), -1 if missing, and the environment of the step to each, if known."""
@@ -33,13 +37,17 @@ class Newest:
     m: int
     path: Indices | None = None
 
+    def of(self, chosen: Indices) -> Newest:
+        """Some sequences."""
+        return self if chosen.size == self.states.shape[1] else replace(self, states=self.states[:, chosen])
+
     def part(self, start: int, stop: int) -> Newest:
         """Some ticks."""
         path = None if self.path is None else self.path[start:stop]
         return replace(self, states=self.states[start:stop], path=path)
 
 
-def lagged(table: npt.NDArray[np.generic], lag: int, fill: float) -> npt.NDArray[np.generic]:
+def lagged(table: npt.NDArray[_Kind], lag: int, fill: float) -> npt.NDArray[_Kind]:
     """Rows as they were `lag` ticks newer."""
     out = np.full_like(table, fill)
     out[lag:] = table[: table.shape[0] - lag]
@@ -82,6 +90,19 @@ class Law:
             rows[:, j] = self.rows[:, j, np.arange(size) % m ** len(own)]
         return replace(self, parents=parents, rows=rows)
 
+    def spread(self, chosen: Indices, sequences: int) -> Law:
+        """The law of all sequences, of which it is that of some; the others follow what every one of these follows."""
+        if chosen.size == sequences:
+            return self
+        depth = min(sum(i == j for i, _ in own) for j, own in enumerate(self.parents))
+        parents = [tuple((j, lag) for lag in range(1, depth + 1)) for j in range(sequences)]
+        for n, j in enumerate(chosen.tolist()):
+            parents[j] = tuple((int(chosen[i]), lag) for i, lag in self.parents[n])
+        size, m = self.rows.shape[2:]
+        rows = np.full((self.environments, sequences, size, m), 1.0 / m)
+        rows[:, chosen] = self.rows
+        return replace(self, parents=tuple(parents), rows=rows)
+
     def following(self, parents: Parents) -> Law:
         """A law whose sequences follow these parents; its rows mean nothing yet."""
         size = self.rows.shape[3] ** max(map(len, parents))
@@ -89,8 +110,7 @@ class Law:
 
     def simulate(self, like: Newest, count: int, random: np.random.Generator) -> npt.NDArray[np.int16]:
         """Readings (count, n, s) of this law, missing where those of `like` are."""
-        n, s = like.states.shape
-        m, total = like.m, like.states.shape[0] + _BURN_IN
+        m, s, total = like.m, like.states.shape[1], like.states.shape[0] + _BURN_IN
         path = self._draw_path(like, count, total, random)
         depth = max(lag for own in self.parents for _, lag in own)
         seen = random.integers(m, size=(depth + 1, count, s)).astype(np.int16)
@@ -210,7 +230,7 @@ class Reading:
         ticks = np.nonzero(self.known)[0]
         cells = cells[self.known]
         each = [np.bincount(cells, weights[ticks, e], minlength=s * size * m) for e in range(weights.shape[1])]
-        return np.asarray(each).reshape(-1, s, size, m)
+        return np.asarray(each, dtype=np.float64).reshape(-1, s, size, m)
 
 
 def fit_law(law: Law, data: Newest, iterations: int) -> Law:
@@ -227,9 +247,7 @@ def fit_law(law: Law, data: Newest, iterations: int) -> Law:
         if switches is not None:
             switches = switches + _SWITCHES
             start = weights[0] + _SWITCHES
-            law = replace(
-                law, start=start / start.sum(), switching=switches / switches.sum(axis=1, keepdims=True)
-            )
+            law = replace(law, start=start / start.sum(), switching=switches / switches.sum(axis=1, keepdims=True))
         likelihood = reading.filtered[1]
         if likelihood - last <= _TOLERANCE * transitions:
             break

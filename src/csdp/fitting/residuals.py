@@ -28,7 +28,9 @@ _LEAST = 5.0
 #: Ticks at the end of a block of which no level is taken.
 _LAST = 10
 #: Chance among those of its kind below which a statistic names an edge.
-GROW_CHANCE = 0.002
+GROW_CHANCE = 0.01
+#: Share of the variance of a function below which what the law leaves of it counts as nothing.
+_NOTHING_NEW = 0.01
 
 
 @dataclass(frozen=True)
@@ -199,19 +201,20 @@ class _Column:
             found += [("others", lag, lagged(mean, lag, 0.0)) for lag in (1, 2)]
         for e in range(self.reading.law.environments - 1):
             found += [("environment", lag, self._environment(e, lag)) for lag in self._environment_lags]
-        edges = np.quantile(self.chance[self.known], np.linspace(0.0, 1.0, _BINS + 1)[1:-1]) if self.known.any() else []
-        bins = np.searchsorted(edges, self.chance)
+        bins = np.searchsorted(np.quantile(self.chance, np.linspace(0.0, 1.0, _BINS + 1)[1:-1]), self.chance)
         found += [("calibration", b, (bins == b).astype(np.float64)) for b in range(_BINS)]
         one = newer.one_newer[:, me]
         found += [("lag by block", g, np.where(newer.group == g, one, 0.0)) for g in range(int(newer.group[-1]) + 1)]
         names, details, columns = zip(*found, strict=True)
         others = newer.one_newer.copy()
         others[:, np.isin(newer.some, [i for i, lag in self.reading.law.parents[self.j] if lag == 1])] = 0.0
-        tested = self._freed(np.column_stack([*columns, others]))
+        functions = np.column_stack([*columns, others])
+        tested = self._freed(functions)
         sums, squares = self.left @ tested, np.square(tested)
         spread = self.spread @ squares
         weak = spread < _LEAST * np.maximum(squares.max(axis=0, initial=0.0) * 0.25, 1e-12)
-        spread = np.where(weak, 0.0, spread)
+        known = spread < _NOTHING_NEW * (self.spread @ np.square(functions))  # to the law already
+        spread = np.where(weak | known, 0.0, spread)
         k = len(columns)
         return _Own(names, details, sums[:k], spread[:k], sums[k:], spread[k:])
 
@@ -279,7 +282,8 @@ def _together(parts: list[_Column], who: Indices) -> list[_Group]:
     squares = (np.square(spread)).sum(axis=1)
     noise = 2.0 * (np.square(all_spread) - squares) + (spread * (1.0 - 4.0 * spread)).sum(axis=1)
     excess = (np.square(all_left) - all_spread).sum() / np.sqrt(max(float(noise.sum()), 1e-12))
-    carried = (all_left[1:] * all_left[:-1]).sum() / np.sqrt(max(float((all_spread[1:] * all_spread[:-1]).sum()), 1e-12))
+    due = float((all_spread[1:] * all_spread[:-1]).sum())
+    carried = (all_left[1:] * all_left[:-1]).sum() / np.sqrt(max(due, 1e-12))
     whole = float(np.square(all_spread).sum())
     return [pairs, _Group("together", np.array([excess, carried]), np.array([whole, whole]))]
 
