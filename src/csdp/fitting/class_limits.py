@@ -14,12 +14,12 @@ which is bounded over all paths. So limits hold for every path of the environmen
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from csdp.chain.graph import Limits
-from csdp.fitting.parents import Law, Newest, Parents, Reading
+from csdp.fitting.parents import Law, Newest, Parents, Reading, lagged
 from csdp.fitting.residuals import block_edges
 from csdp.numbers import Floats, Indices, freeze
 
@@ -244,6 +244,39 @@ def _estimate(reading: Reading, weights: Floats) -> tuple[Floats, Floats]:
     complete = total * share * (1.0 - share)
     information = np.maximum(complete - missing, 0.2 * complete)
     return values, np.where(total > 0.5, 1.0 / np.sqrt(np.maximum(information, 1e-9)), np.inf)
+
+
+def widen_rows(rows: Rows, law: Law, data: Newest, chance: float) -> Rows:
+    """Limits that hold in every block, if influences change from one to the next: by as much as those of blocks do."""
+    reading, m, s = Reading(law, data), data.m, data.states.shape[1]
+    edges = block_edges(data.states.shape[0], min(LEVEL_BLOCK, data.states.shape[0] // 3))
+    depth = max(map(len, rows.parents))
+    shown = range(1, 2) if m == 2 else range(m)
+    turn = np.zeros((s, depth))
+    for place, c in itertools.product(range(depth), shown):
+        some = [j for j, own in enumerate(rows.parents) if len(own) > place]
+        ends = [rows.parents[j][place] for j in some]
+        newer = np.column_stack([lagged(data.states[:, i], lag, -1) for i, lag in ends])
+        chances = reading.predicted[:, some, c]
+        known = reading.known[:, some]
+        spread = np.where(known, chances * (1.0 - chances), 0.0)
+        left = np.where(known, (data.states[:, some] == c) - chances, 0.0)
+        shape = (newer == c).astype(np.float64)
+        whole = np.maximum(np.add.reduceat(spread, edges, axis=0), 1e-9)
+        length = np.diff(np.append(edges, shape.shape[0]))
+        shape -= np.repeat(np.add.reduceat(spread * shape, edges, axis=0) / whole, length, axis=0)
+        information = np.add.reduceat(spread * shape**2, edges, axis=0).T
+        change = np.add.reduceat(left * shape, edges, axis=0).T / (information + 0.5)
+        errors = np.where(information > 1.0, 1.0 / np.sqrt(np.maximum(information, 1e-9)), np.inf)
+        low, high, _ = shared_limits(np.clip(change, -3.0, 3.0), errors, chance / depth / len(shown))
+        turn[some, place] = np.maximum(turn[some, place], np.maximum(-low, high).max(axis=1))
+    apart = turn.sum(axis=1)[None, :, None, None]
+    rises = 1.0 - np.eye(m)
+    steps = {}
+    for (j, place), most in rows.steps.items():
+        state = np.arange(most.shape[1]) // m**place % m
+        steps[j, place] = most + turn[j, place] * rises[state][None, :, :, None]
+    return replace(rows, low=rows.low - apart, high=rows.high + apart, steps=steps)
 
 
 def _by_sequence(part: tuple[Floats, Floats], chance: float, m: int, independent: float) -> tuple[Floats, Floats]:

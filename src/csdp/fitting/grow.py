@@ -19,11 +19,19 @@ import numpy as np
 from csdp.chain import InfluenceGraph, Model
 from csdp.chain.graph import LIMIT_STATES, Limits
 from csdp.chain.stationary import connected_parts
-from csdp.fitting.class_limits import CONFIDENCE, Levels, limit_levels, limit_rows, make_forward, make_windows
+from csdp.fitting.class_limits import (
+    CONFIDENCE,
+    Levels,
+    limit_levels,
+    limit_rows,
+    make_forward,
+    make_windows,
+    widen_rows,
+)
 from csdp.fitting.em import Effort
 from csdp.fitting.environment import ChainCandidate, fit_candidate
 from csdp.fitting.parents import Law, Newest, Parents, Reading, first_law, fit_law
-from csdp.fitting.residuals import GROW_CHANCE, Finding, run_tests, tested_sequences
+from csdp.fitting.residuals import GROW_CHANCE, Finding, Statistics, run_tests, tested_sequences
 from csdp.fitting.sample import GROWING, Progress, Sample, ignore_progress
 from csdp.numbers import Indices
 
@@ -89,7 +97,7 @@ def grow(
     growth.run()
     p = growth.judge() if growth.failure is None else None
     law = fit_law(growth.law.spread(chosen, sample.sequences), whole, _ITERATIONS)
-    graph, assumes = _make_graph(law, whole, point, growth.block)
+    graph, assumes = _make_graph(law, whole, point, growth.block, changing=growth.changing)
     failure = growth.failure
     if failure is None and p is not None and p <= LEVEL:
         failure = f"{_describe(growth.worst, growth.labels)} on the part that it was judged on (p = {p:.3g})"
@@ -132,7 +140,7 @@ class _Growth:
         self.whole, self.progress, self.labels = whole, progress, sample.labels
         self.first = whole.part(ticks - self.cut, ticks)
         self.later = whole.part(0, ticks - self.cut - gap)
-        self.block = BLOCKS[0]
+        self.block, self.changing = BLOCKS[0], False
         self.failure: str | None = None
         self.worst: Finding | None = None
         self.path: list[str] = []
@@ -147,7 +155,7 @@ class _Growth:
         for number in range(ROUNDS):
             self.progress("growing", number, ROUNDS)
             self.law = fit_law(self.law, self.first, _ITERATIONS)
-            self.statistics = run_tests(Reading(self.law, self.first), self.block)
+            self.statistics = self._test(self.law, self.first)
             found = self.statistics.above(GROW_CHANCE)
             if not found:
                 self.worst = None
@@ -158,6 +166,9 @@ class _Growth:
         if self.worst is not None and self.worst.surprise > -np.log(CERTAIN):
             self.failure = f"{_describe(self.worst, self.labels)} (z = {abs(self.worst.z):.1f})"
 
+    def _test(self, law: Law, data: Newest) -> Statistics:
+        return run_tests(Reading(law, data), self.block, changing=self.changing)
+
     def _extend(self, found: Sequence[Finding]) -> bool:
         """Add what the largest statistic names, and others of its kind; whether anything was added."""
         test = found[0].test
@@ -165,6 +176,10 @@ class _Growth:
         if test in {"level", "drift"} and self.block > BLOCKS[-1]:
             self.block = BLOCKS[BLOCKS.index(self.block) + 1]
             self.path.append(f"levels of {self.block} ticks are their own: {_describe(found[0], self.labels)}")
+            return True
+        if test == "lag by block":
+            self.changing = True
+            self.path.append(f"limits over blocks: {_describe(found[0], self.labels)}")
             return True
         parents = [list(own) for own in self.law.parents]
         if test in {"order", "level"}:
@@ -191,23 +206,30 @@ class _Growth:
 
     def judge(self) -> float:
         """The chance of so large a statistic on the later part, at most; opened once."""
-        law = _at_rest(self.law)
-        statistics = run_tests(Reading(law, self.later), self.block)
+        law = self._judged_law(self.law, self.whole)
+        statistics = self._test(law, self.later)
         seen = statistics.largest
         self.worst = statistics.above(np.exp(-seen) * (1.0 + 1e-9))[0]
         random = np.random.default_rng(list(sha256(self.whole.states.tobytes()).digest()))
-        ticks, reached, done = self.whole.states.shape[0], 0, 0
+        reached, done = 0, 0
         while done < SERIES:
             for states in law.simulate(self.whole, min(_BATCH, SERIES - done), random):
                 again = Newest(states, self.whole.m, self.whole.path)
-                fitted = fit_law(law, again.part(ticks - self.cut, ticks), _AGAIN)
+                fitted = self._judged_law(law, again, _AGAIN)
                 later = again.part(0, self.later.states.shape[0])
-                reached += run_tests(Reading(_at_rest(fitted), later), self.block).largest >= seen
+                reached += self._test(fitted, later).largest >= seen
                 done += 1
                 if reached >= 2:  # whatever follows, it is not rejected (Besag and Clifford 1991)
                     return reached / done
             self.progress("judging", done, SERIES)
         return (1.0 + reached) / (1.0 + done)
+
+    def _judged_law(self, law: Law, data: Newest, iterations: int = _ITERATIONS) -> Law:
+        """The law as the growing part of some readings has it; of the later part if influences change."""
+        ticks = data.states.shape[0]
+        later = self.later.states.shape[0]
+        part = data.part(0, later) if self.changing else data.part(ticks - self.cut, ticks)
+        return _at_rest(fit_law(law, part, iterations))
 
     def power(self) -> str:
         """What the tests would notice nine times in ten, in words."""
@@ -243,12 +265,16 @@ def _hidden_law(sample: Sample, count: int, progress: Progress) -> Law:
     return replace(law, rows=np.array(rows), start=start, switching=np.array(chain.own_switching))  # type: ignore[union-attr]
 
 
-def _make_graph(law: Law, data: Newest, point: Model, block: int) -> tuple[InfluenceGraph | None, str]:
+def _make_graph(
+    law: Law, data: Newest, point: Model, block: int, *, changing: bool
+) -> tuple[InfluenceGraph | None, str]:
     """The class, and what it assumes in words; None and why if there are no sound limits."""
     if not _has_limits(law.parents):
         return None, "sequences follow each other and remember more than one step, for which there are no limits"
     chance = 1.0 - CONFIDENCE
-    rows = limit_rows(law, data, chance / 2.0)
+    rows = limit_rows(law, data, chance / (4.0 if changing else 2.0))
+    if changing:
+        rows = widen_rows(rows, law, data, chance / 4.0)
     levels = limit_levels(law, data, chance / 2.0, np.random.default_rng([1, 31]), block)
     worlds = make_windows(rows, levels, data.m)
     forward = make_forward(rows, levels, data.m)

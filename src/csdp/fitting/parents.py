@@ -166,6 +166,18 @@ class Reading:
         """Contexts (n, s), -1 where a parent or the reading itself is missing."""
         return np.where(self.data.states >= 0, contexts(self.data.states, self.law.parents, self.data.m), -1)
 
+    def under(self, law: Law) -> Reading:
+        """The same readings beside another law with the same parents."""
+        other = Reading(law, self.data)
+        other.__dict__.update(codes=self.codes, known=self.known, cells=self.cells)
+        return other
+
+    @cached_property
+    def cells(self) -> Indices:
+        """The place of every transition that is known in a table of counts, in the order of ticks."""
+        _, s, size, m = self.law.rows.shape
+        return np.asarray((((np.arange(s) * size + self.codes) * m) + self.data.states)[self.known])
+
     @cached_property
     def known(self) -> npt.NDArray[np.bool_]:
         """Whether the reading and its parents are there."""
@@ -180,9 +192,10 @@ class Reading:
     @cached_property
     def log_chances(self) -> Floats:
         """(n, s, E) of what was read; 0 if it is not known."""
-        seen = np.maximum(self.data.states, 0).astype(np.intp)[None, :, :, None]
-        chance = np.take_along_axis(self.by_environment, seen, axis=3)[..., 0]
-        return np.moveaxis(np.where(self.known, np.log(chance), 0.0), 0, 2)
+        logs = np.log(self.law.rows.reshape(self.law.environments, -1)).T
+        out = np.zeros((*self.known.shape, self.law.environments))
+        out[self.known] = logs[self.cells]
+        return out
 
     @cached_property
     def filtered(self) -> tuple[Floats, float]:
@@ -226,18 +239,17 @@ class Reading:
     def counts(self, weights: Floats) -> Floats:
         """Transitions (E, s, contexts, m), each reading counted by the weights (n, E) of the environments."""
         _, s, size, m = self.law.rows.shape
-        cells = (np.arange(s) * size + self.codes) * m + self.data.states
-        ticks = np.nonzero(self.known)[0]
-        cells = cells[self.known]
-        each = [np.bincount(cells, weights[ticks, e], minlength=s * size * m) for e in range(weights.shape[1])]
+        often = np.repeat(weights, self.known.sum(axis=1), axis=0)
+        each = [np.bincount(self.cells, often[:, e], minlength=s * size * m) for e in range(weights.shape[1])]
         return np.asarray(each, dtype=np.float64).reshape(-1, s, size, m)
 
 
 def fit_law(law: Law, data: Newest, iterations: int) -> Law:
     """The likeliest law with these parents, by expectation-maximisation from a law."""
     last, transitions = -np.inf, max(1, int((data.states >= 0).sum()))
+    reading = Reading(law, data)
     for _ in range(iterations if law.switching is not None else 1):
-        reading = Reading(law, data)
+        reading = reading.under(law)
         weights, switches = reading.smoothed()
         counts = reading.counts(weights) + _PSEUDO_COUNT
         if law.environments > 1:

@@ -111,11 +111,17 @@ def tested_sequences(s: int) -> Indices:
     return np.unique(np.linspace(0, s - 1, min(s, TESTED)).round().astype(np.intp))
 
 
-def run_tests(reading: Reading, block: int) -> Statistics:
-    """The statistics of readings under a law."""
+def run_tests(reading: Reading, block: int, *, changing: bool = False) -> Statistics:
+    """The statistics of readings under a law.
+
+    Args:
+        reading: the readings beside the law.
+        block: ticks of a block whose level is its own.
+        changing: influences may differ from stretch to stretch.
+    """
     states, m = reading.data.states, reading.data.m
     some = tested_sequences(states.shape[1])
-    newer = {c: _Newer(reading, some, c, block) for c in range(1 if m == 2 else 0, m)}
+    newer = {c: _Newer(reading, some, c, block, changing) for c in range(1 if m == 2 else 0, m)}
     parts = [_Column(reading, int(j), c, newer[c]) for c in newer for j in some]
     own = [part.own() for part in parts]
     who = np.array([part.j for part in parts])
@@ -155,11 +161,11 @@ class _Own:
 class _Newer:
     """What was newer: whether each tested sequence was in a state, centred, and the blocks of the ticks."""
 
-    def __init__(self, reading: Reading, some: Indices, c: int, block: int) -> None:
+    def __init__(self, reading: Reading, some: Indices, c: int, block: int, changing: bool) -> None:
         states = reading.data.states[:, some]
         known = states >= 0
         shown = (states == c) & known
-        self.some = some
+        self.some, self.changing = some, changing
         self.centred = np.where(known, shown - shown.sum(axis=0) / np.maximum(known.sum(axis=0), 1), 0.0)
         self.running = np.vstack([np.zeros(some.size), np.cumsum(self.centred, axis=0)])
         self.one_newer = lagged(self.centred, 1, 0.0)
@@ -204,12 +210,14 @@ class _Column:
         bins = np.searchsorted(np.quantile(self.chance, np.linspace(0.0, 1.0, _BINS + 1)[1:-1]), self.chance)
         found += [("calibration", b, (bins == b).astype(np.float64)) for b in range(_BINS)]
         one = newer.one_newer[:, me]
-        found += [("lag by block", g, np.where(newer.group == g, one, 0.0)) for g in range(int(newer.group[-1]) + 1)]
+        stretches = [np.where(newer.group == g, one, 0.0) for g in range(int(newer.group[-1]) + 1)]
+        if not newer.changing:
+            found += [("lag by block", g, column) for g, column in enumerate(stretches)]
         names, details, columns = zip(*found, strict=True)
         others = newer.one_newer.copy()
         others[:, np.isin(newer.some, [i for i, lag in self.reading.law.parents[self.j] if lag == 1])] = 0.0
         functions = np.column_stack([*columns, others])
-        tested = self._freed(functions)
+        tested = self._freed(functions, np.column_stack(stretches) if newer.changing else None)
         sums, squares = self.left @ tested, np.square(tested)
         spread = self.spread @ squares
         weak = spread < _LEAST * np.maximum(squares.max(axis=0, initial=0.0) * 0.25, 1e-12)
@@ -227,7 +235,7 @@ class _Column:
         share = self.reading.filtered[0][:, e]
         return np.asarray(lagged(share, 1, 0.0) if lag == 1 else np.append(share[1:], 0.0))
 
-    def _freed(self, functions: Floats) -> Floats:
+    def _freed(self, functions: Floats, others: Floats | None) -> Floats:
         """Functions without what a change of the rows, or of the level of a block, would do to the sums.
 
         From each residual the mean of the older ones of its block is taken, never of newer ones: the function of newer
@@ -239,6 +247,8 @@ class _Column:
         rows[np.arange(codes.size), np.maximum(codes, 0)] = np.where(self.known[:, None], weights, 0.0)
         spread = self.spread[:, None]
         rows = rows.reshape(codes.size, -1) / np.maximum(spread, 1e-9)
+        if others is not None:
+            rows = np.column_stack([rows, others])
         scale = np.sqrt((spread * rows**2).sum(axis=0))
         rows = rows[:, scale > 1e-6] / scale[scale > 1e-6]
         total = max(float(spread.sum()), 1e-12)
