@@ -48,7 +48,9 @@ CERTAIN = 1e-5
 #: Ticks of a block whose level is its own, the longest first; those of the next are tried if levels change faster.
 BLOCKS = (100, 50, 25)
 #: Rounds of growing, combinations of parents that a sequence may follow, and parents.
-ROUNDS, CONTEXTS, PARENTS = 12, 32, 4
+ROUNDS, CONTEXTS, PARENTS = 8, 32, 4
+#: Hidden environments that growing tries.
+ENVIRONMENTS = 8
 #: Iterations of a fit, and of one to a series that was simulated from where it starts.
 _ITERATIONS, _AGAIN = 300, 12
 #: Series that are simulated at once.
@@ -146,8 +148,9 @@ class _Growth:
         self.path: list[str] = []
         s, m = sample.sequences, sample.m
         self.law = first_law(s, m, 1 if clock is None else clock[1])
+        self.hidden, self.sample = hidden > 0, sample.between(0, self.cut)
         if hidden:
-            self.law = _hidden_law(sample.between(0, self.cut), hidden, progress)
+            self.law = _hidden_law(self.sample, hidden, progress)
 
     def run(self) -> None:
         """Add what tests name until none rejects, or nothing helps."""
@@ -170,39 +173,52 @@ class _Growth:
         return run_tests(Reading(law, data), self.block, changing=self.changing)
 
     def _extend(self, found: Sequence[Finding]) -> bool:
-        """Add what the largest statistic names, and others of its kind; whether anything was added."""
-        test = found[0].test
-        same = [one for one in found if one.test == test]
-        if test in {"level", "drift"} and self.block > BLOCKS[-1]:
-            self.block = BLOCKS[BLOCKS.index(self.block) + 1]
-            self.path.append(f"levels of {self.block} ticks are their own: {_describe(found[0], self.labels)}")
-            return True
+        """Add what the most surprising statistic names that anything helps against; whether anything was added."""
+        return any(self._answer(test, [one for one in found if one.test == test]) for test in _tests(found))
+
+    def _answer(self, test: str, found: Sequence[Finding]) -> bool:
+        """Add what the statistics of a test name."""
+        seen = _describe(found[0], self.labels)
         if test == "lag by block":
             self.changing = True
-            self.path.append(f"limits over blocks: {_describe(found[0], self.labels)}")
+            self.path.append(f"limits over blocks: {seen}")
             return True
+        if test in {"level", "drift"} and self.block > BLOCKS[-1]:
+            self.block = BLOCKS[BLOCKS.index(self.block) + 1]
+            self.path.append(f"levels of {self.block} ticks are their own: {seen}")
+            return True
+        edges = self._named_edges(test, found)
         parents = [list(own) for own in self.law.parents]
-        if test in {"order", "level"}:
-            named = sorted({one.who[0] for one in same if one.who}) or range(len(parents))
-            edges = [(j, (j, 1 + max(lag for i, lag in parents[j] if i == j))) for j in named]
-        elif test in {"others", "together"}:
-            likely = [one for one in self.statistics.above(LIKELY) if one.test == test and len(one.who) == 2]
-            if len(likely) > 2 * len(parents):  # not an edge here and there
-                return False
-            edges = [(one.who[0], (one.who[1], int(test == "others"))) for one in likely]
-        else:
-            return False
         added = []
         for j, edge in edges:
             room = self.whole.m ** (len(parents[j]) + 1) <= CONTEXTS and len(parents[j]) < PARENTS
             if edge not in parents[j] and room:
                 parents[j].append(edge)
                 added.append((j, edge))
-        if not added:
-            return False
-        self.law = self.law.with_parents(tuple(map(tuple, parents)))
-        self.path.append(f"{_edges_in_words(added, self.labels)}: {_describe(found[0], self.labels)}")
-        return True
+        if added:
+            self.law = self.law.with_parents(tuple(map(tuple, parents)))
+            self.path.append(f"{_edges_in_words(added, self.labels)}: {seen}")
+            return True
+        if self.hidden and test != "order" and self.law.environments < ENVIRONMENTS:
+            grown = _hidden_law(self.sample, self.law.environments + 1, self.progress)
+            self.law = grown.with_parents(self.law.parents)
+            self.path.append(f"{grown.environments} hidden environments: {seen}")
+            return True
+        return False
+
+    def _named_edges(self, test: str, found: Sequence[Finding]) -> list[tuple[int, tuple[int, int]]]:
+        """(Sequence, (whom it also follows, lag)) that a test asks for."""
+        parents = self.law.parents
+        if test in {"order", "level"}:
+            pooled = range(len(parents)) if test == "order" else ()
+            named = sorted({one.who[0] for one in found if one.who}) or pooled
+            return [(j, (j, 1 + max(lag for i, lag in parents[j] if i == j))) for j in named]
+        if test not in {"others", "together"}:
+            return []
+        likely = [one for one in self.statistics.above(LIKELY) if one.test == test and len(one.who) == 2]
+        if len(likely) > 2 * len(parents):  # not an edge here and there
+            return []
+        return [(one.who[0], (one.who[1], int(test == "others"))) for one in likely]
 
     def judge(self) -> float:
         """The chance of so large a statistic on the later part, at most; opened once."""
@@ -242,6 +258,11 @@ class _Growth:
             if words:
                 parts.append(f"{what} {', '.join(words)}")
         return f"noticed nine times in ten, in log odds: {'; '.join(parts)}" if parts else ""
+
+
+def _tests(found: Sequence[Finding]) -> list[str]:
+    """The tests that reject, the most surprising first."""
+    return list(dict.fromkeys(one.test for one in found))
 
 
 def _at_rest(law: Law) -> Law:
