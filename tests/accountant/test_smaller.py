@@ -62,7 +62,7 @@ def test_random_components_are_never_below_the_truth_nor_above_either_state(seed
         exact = truth(coupling, rows, age, epsilon_c, releases)
         certified, *alone = (accountant.after(releases).epsilon for accountant in accountants)
         assert exact * (1 - 1e-10) <= certified <= min(alone) * (1 + 1e-12)
-    for question in (Accountant.ceiling, Accountant.lifetime, lambda accountant: accountant.limit().epsilon):
+    for question in (Accountant.ceiling, Accountant.every_moment, lambda accountant: accountant.limit().epsilon):
         certified, *alone = map(question, accountants)
         assert certified <= min(alone) * (1 + 1e-12)
     # Gaps, other levels, late readings: the same at every moment of any history.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.models import Spec, other_spec, random_spec
+from attacks.models import Spec, graph_or_other_spec, other_spec, random_spec
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -22,6 +22,8 @@ BUILT_IN = ("mean", "sum", "max", "min", "count", "histogram", "identity", "line
 TABLES = ("above", "weighted", "average", "gap")
 #: Seeds from here on draw backward chains, families at once and environments, too; those below stay what they were.
 OTHER_MODELS = 1_000_000
+#: From here on most models are graphs.
+GRAPHS = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,11 +192,12 @@ def random_case(seed: int) -> Case:
 
 def _with_other_models(rng: Random, case: Case) -> Case:
     """The same history with models of other kinds, and states that change from plan to plan."""
+    draw = graph_or_other_spec if case.seed >= GRAPHS else other_spec
     made: dict[int, Spec] = {}
     plans = []
     for plan in case.plans:
         for spec in plan.models:
-            made.setdefault(id(spec), other_spec(rng, spec))
+            made.setdefault(id(spec), draw(rng, spec))
         models = tuple(made[id(spec)] for spec in plan.models)
         backward = any(spec.direction == "backward" for spec in models)
         known = any(spec.direction == "backward" and spec.how == "hidden" for spec in models)
@@ -208,8 +211,9 @@ def _with_other_models(rng: Random, case: Case) -> Case:
 
 def _state(rng: Random, plan: PlanSpec) -> str:
     """A state that the accountant can keep for all models of a plan."""
-    states = ["auto"] if any(spec.margin is not None for spec in plan.models) else ["auto", "metric", "scalar"]
-    alone = all(spec.coupling is not None for spec in plan.models)
+    limits = any(spec.margin is not None or spec.windows for spec in plan.models)
+    states = ["auto"] if limits else ["auto", "metric", "scalar"]
+    alone = all(spec.coupling is not None or spec.windows for spec in plan.models)
     return str(rng.choice([*states, *["vector"] * 3 * alone]))
 
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csdp.accountant import Accountant, account, build
+from csdp.accountant import Accountant, account, build, influence
 from csdp.accountant.influence import InfluenceComponent
 from csdp.accountant.kernels import EnvironmentKernels
+from csdp.bounds.graph import GraphRule
 from csdp.bounds.influence import WorstRule
 from csdp.chain import CoupledChain, InfluenceGraph, environment
 from csdp.plan import Plan
@@ -160,6 +161,27 @@ def a_given_environment_is_the_first(patch: Patch) -> None:
         return move(self, block, phase, whole=whole)
 
     patch.setattr(EnvironmentKernels, "_move", move_by_the_first)
+
+
+# ---- graphs ----------------------------------------------------------------------------------------------------------
+
+
+def the_last_window_holds_near_the_present(patch: Patch) -> None:
+    """Values next to the present are taken to follow what older values follow."""
+    real = GraphRule.pull
+    patch.setattr(GraphRule, "pull", lambda self, children, distance, lag: real(self, children, self.memory, lag))
+
+
+def later_values_reveal_nothing_of_a_moment(patch: Patch) -> None:
+    """Every moment counts the past and the releases of the moment itself."""
+    real = influence.every_moment
+
+    def every_moment(graph: InfluenceGraph, cost: Any) -> Any:
+        assert graph.forward is not None
+        windows = [window.part(window.edge_lags < 0, np.arange(1), window.sequences) for window in graph.forward]
+        return real(graph._again(forward=tuple(windows)), cost)
+
+    patch.setattr(influence, "every_moment", every_moment)
 
 
 #: Seeds of histories that find each of them.

@@ -13,6 +13,7 @@ from csdp.accountant import Accountant
 from csdp.chain.files import read_model
 from csdp.chain.graph import influence_limits
 from csdp.errors import InputError, TooLargeError
+from oracle import Changing, Output
 
 from bounds.test_influence import QUERIES, answers, random_system, ring  # isort: skip
 
@@ -30,19 +31,10 @@ def backward(random, s, m):
 
 
 def truth_of_changing(kernels, s, m, *, f, rate, age, releases):
-    """Brute force over all output histories of a process whose kernel is another one at every step back."""
-    outputs = np.array(np.meshgrid(*(np.unique(column) for column in f.T), indexing="ij")).reshape(f.shape[1], -1).T
-    likely = np.exp(-rate * np.abs(outputs[:, None, :] - f[None]).sum(axis=2))  # (outputs, snapshots)
-    told = np.ones((1, m**s))
-    for depth in range(releases - 1 + age, -1, -1):
-        if depth >= age:
-            told = (told[:, None, :] * likely[None]).reshape(-1, m**s)
-        if depth:
-            told = told @ kernels[depth - 1].T
-    digits = np.array(np.unravel_index(np.arange(m**s), (m,) * s)).T
-    near = (digits[:, None] != digits[None]).sum(axis=2) == 1
-    logs = np.log(told)
-    return float((logs[:, :, None] - logs[:, None, :])[:, near].max())
+    """Brute force, back in time, of a process whose kernel is another one at every step back."""
+    outputs = [Output((n + age,) * s, f, rate) for n in range(releases)]
+    start = np.full(m**s, m**-s)
+    return Changing(np.eye(m**s), s, m, start, 0, tuple(kernels)).told(outputs, 0, "informed", begin=0)
 
 
 def compare_with_members(seed):

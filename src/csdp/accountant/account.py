@@ -363,8 +363,11 @@ class Accountant:
         return max(each.record_cost(stale, 0.0, overlap=False) for each in self.components)
 
     def event_level(self, stale: int = 0) -> float:
-        """Plain epsilon-DP of one record: epsilon_c of every release that reads it (repeated readings count again)."""
-        return round_up(self.plan.epsilon_c * (1 + stale))
+        """Plain epsilon-DP of one record: epsilon_c of every release that reads it (repeated readings count again).
+
+        With units, of the readings of a unit at one tick.
+        """
+        return round_up(self.plan.unit_level * (1 + stale))
 
     def group_level(self, releases: int = 1) -> float:
         """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
@@ -555,7 +558,7 @@ def _describe(plan: Plan, value: float, bound: str) -> Leakage:
     """The leakage of the present under a plan, rounded up, with its assumptions."""
     return Leakage(
         epsilon=round_up(value),
-        bound=bound if bound not in {"cap", "none"} else "slice",
+        bound="group" if bound in {"cap", "none"} else bound,
         adversary="informed",
         environment="given" if find_vantages(plan.model)[0][1].given else None,
         assumptions=(

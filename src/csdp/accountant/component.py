@@ -19,6 +19,7 @@ from csdp.aging import PLAIN, Vantage, find_vantages, has_law_of_past, longest_p
 from csdp.bounds.influence import Recursion, has_influence, influence_rule
 from csdp.bounds.metric import PAIR_STATES, AgedPairs
 from csdp.bounds.slice import has_slice, one_step, slice_bound
+from csdp.bounds.units import Units, largest_of
 from csdp.chain import Model, is_graph
 from csdp.errors import InputError
 from csdp.numbers import Bools, Floats
@@ -57,12 +58,14 @@ class Component(ABC):
     #: which components are alike if this one stands for several; None if it stands alone
     alike: bytes | None = None
 
-    def __init__(self, model: Model, ages: Sequence[int], alpha: float) -> None:
+    def __init__(self, model: Model, ages: Sequence[int], alpha: float, blocks: Units) -> None:
         self.model = model
         self.ages = tuple(sorted(set(ages)))
         #: d(k) epsilon_c: what one release costs however the sequences are tied
         self.alpha = alpha
-        self.caps = Caps(model)
+        #: the places of sequences whose states are one secret
+        self.blocks = blocks
+        self.caps = Caps(model, blocks)
 
     @property
     def finds_rest(self) -> bool:
@@ -176,8 +179,9 @@ class Caps:
     The least of them at every number of steps, each computed once.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, blocks: Units) -> None:
         self._model = model
+        self._blocks = blocks
         self._known: dict[int, tuple[float, str]] = {}
         self._pairs: dict[tuple[int, Vantage], AgedPairs] = {}
 
@@ -187,7 +191,9 @@ class Caps:
             if len(self._pairs) > _CACHED_LAWS:
                 self._pairs.clear()
             ages = [steps] * self._model.sequences
-            self._pairs[steps, vantage] = AgedPairs(self._model, ages=ages, adversary="informed", vantage=vantage)
+            self._pairs[steps, vantage] = AgedPairs(
+                self._model, ages=ages, adversary="informed", vantage=vantage, blocks=self._blocks
+            )
         return self._pairs[steps, vantage]
 
     def _freshness(self, steps: int) -> float:
@@ -217,9 +223,10 @@ class Caps:
         if has_influence(model):
             cap = self._influence.cap(min(steps, CAP_STEPS))
             swing = model.swing if is_graph(model) else None
-            caps.append((float((cap if swing is None else cap + swing).max()), "influence"))
+            cap = cap if swing is None else cap + swing
+            caps.append((largest_of(cap.max(axis=(1, 2)), self._blocks), "influence"))
         if has_slice(model) and len(caps) < 2 and steps > 1:  # no freshness: what decays with age, and never grows
-            caps.append((float(slice_bound(model, min(steps, CAP_STEPS)).ranges.max()), "slice"))
+            caps.append((largest_of(slice_bound(model, min(steps, CAP_STEPS)).ranges, self._blocks), "slice"))
         elif has_slice(model):
-            caps.append((float(one_step(model)[0].max()), "slice"))
+            caps.append((largest_of(one_step(model)[0], self._blocks), "slice"))
         return min(caps)

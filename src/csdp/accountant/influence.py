@@ -15,6 +15,7 @@ from csdp.accountant.moment import every_moment
 from csdp.accountant.record import Lateness, Stale, was_late
 from csdp.bounds.influence import Recursion, influence_rule
 from csdp.bounds.metric import PAIR_STATES
+from csdp.bounds.units import Units, largest_of
 from csdp.chain import InfluenceGraph, Model, is_graph
 from csdp.errors import InputError
 from csdp.numbers import Floats
@@ -31,6 +32,7 @@ class SequenceCosts(Component):
         members: its sequences in the whole model.
         costs: by age, (k s, m, m): what a release reveals between any two states of a sequence.
         alpha: the whole cost of a release.
+        blocks: the places of sequences whose states are one secret.
         stale_limit: how many steps older than planned a reading may be, if the component stands alone.
     """
 
@@ -41,9 +43,10 @@ class SequenceCosts(Component):
         costs: Mapping[int, Floats],
         *,
         alpha: float,
+        blocks: Units,
         stale_limit: int = 0,
     ) -> None:
-        super().__init__(model, list(costs), alpha)
+        super().__init__(model, list(costs), alpha, blocks)
         self.members = tuple(members)
         self._costs = {age: np.tile(cost, (model.phases, 1, 1)) for age, cost in costs.items()}  # a block a phase
         self._readers = {age: cost.any(axis=(1, 2)) for age, cost in costs.items()}
@@ -167,7 +170,8 @@ class InfluenceComponent(SequenceCosts):
         """What the history reveals of the newest values, with what slow levels add."""
         revealed = self._rule.present(state)
         swing = self.model.swing if is_graph(self.model) else None
-        return float((revealed if swing is None else revealed + swing).max())
+        revealed = revealed if swing is None else revealed + swing
+        return largest_of(revealed.max(axis=(1, 2)), self.blocks)
 
     def _apply_cap(self, value: float, steps: int) -> tuple[float, str]:
         """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper.
@@ -218,7 +222,7 @@ class InfluenceComponent(SequenceCosts):
         cost = sum(self._costs.values()) * (1 + stale)
         level = earlier * self._off_diagonal
         cost = cost + level if overlap else np.maximum(cost, level)
-        return min(whole, float(every_moment(graph, cost).max()))
+        return min(whole, largest_of(every_moment(graph, cost).max(axis=(1, 2)), self.blocks))
 
     @cached_property
     def _own_graph(self) -> InfluenceGraph | None:

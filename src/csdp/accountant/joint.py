@@ -20,6 +20,7 @@ from csdp.accountant.kernels import BackwardKernel, EnvironmentKernels, apart
 from csdp.accountant.record import Lateness, Stale, was_late
 from csdp.aging import PLAIN, Vantage, list_paths
 from csdp.bounds.metric import AgedPairs, FlowSolver, answer_distances, contraction_coefficient
+from csdp.bounds.units import Units
 from csdp.chain import EnvironmentChain, Model
 from csdp.chain.environment import PathView
 from csdp.chain.steps import METRIC_STATES
@@ -67,7 +68,7 @@ class Known:
     """What does not depend on a common age or on the noise: one search owns it and hands it from plan to plan."""
 
     def __init__(self) -> None:
-        self.caps: dict[str, Caps] = {}  # by the digest of the component's model
+        self.caps: dict[str, Caps] = {}  # by the digest of the component's model, and its units
         self.kernels: dict[str, BackwardKernel | EnvironmentKernels] = {}
         self.rests: dict[tuple[str, str, bytes], Floats | None] = {}  # by digest, kind and cost; of one age
 
@@ -80,6 +81,7 @@ class JointComponent(Component):
         members: its sequences in the whole model.
         ages: the ages at which its sequences are read.
         cost: what a release costs.
+        blocks: the places of sequences whose states are one secret.
         rule: "metric" or "scalar" for that state if it fits; "auto" for the sharper of them.
         known: what other components have computed already.
     """
@@ -91,13 +93,14 @@ class JointComponent(Component):
         *,
         ages: Sequence[int],
         cost: Cost,
+        blocks: Units,
         rule: str = "auto",
         known: Known | None = None,
     ) -> None:
-        super().__init__(model, ages, cost.alpha)
+        super().__init__(model, ages, cost.alpha, blocks)
         self._members = tuple(members)
         self._cost = cost
-        self._digest = model.digest
+        self._digest = model.digest + repr(blocks) * (len(blocks) < model.sequences)
         self._known = Known() if known is None else known
         self.caps = self._known.caps.setdefault(self._digest, self.caps)
         self.kind: Kind = _choose_kind(model, spread=self.ages[-1] - self.ages[0], is_sum=bool(cost.answers), rule=rule)
@@ -245,14 +248,15 @@ class JointComponent(Component):
         return self.caps.pairs(steps, Vantage(self.model.kind != "clock", None if self.model.cycle is None else phase))
 
     def _neighbour_distance(self, state: Floats) -> float:
-        """At age 0 the state itself is the leakage, between snapshots that differ in one sequence."""
+        """At age 0 the state itself is the leakage, between snapshots that differ in one sequence or unit."""
         s, m = self.model.sequences, self.model.states
         digits = np.array(np.unravel_index(self.kernels.seen, (m,) * s)).T
         differ = digits[:, None, :] != digits[None, :, :]
-        return float(state[differ.sum(axis=2) == 1].max(initial=0.0))
+        inside = [differ.sum(axis=2) == differ[:, :, list(block)].sum(axis=2) for block in self.blocks]
+        return float(state[np.logical_or.reduce(inside)].max(initial=0.0))
 
     def _contraction_over_paths(self, steps: int) -> float:
-        if steps == 0:
+        if steps == 0 or len(self.blocks) < self.model.sequences:  # it compares presents that differ in one sequence
             return 1.0
         if steps not in self._contractions:
             chain = self._environments.model

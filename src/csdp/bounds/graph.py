@@ -43,7 +43,7 @@ class GraphRule(Recursion):
     >>> for _ in range(3):
     ...     state = rule.add(rule.advance(state), released)
     >>> round(float(rule.present(state).max()), 6)
-    0.779127
+    0.798816
     """
 
     def __init__(self, worlds: Sequence[Sequence[Window]]) -> None:

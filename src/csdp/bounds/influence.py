@@ -334,6 +334,7 @@ class LimitsRule(Recursion):
 
     A set S gains at most the sum of its states' gains, at most what the other states lose, and at most `most`.
 
+    >>> from csdp import CoupledChain, InfluenceGraph
     >>> chain = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
     >>> released = 0.1 * (1 - np.eye(2)) + np.zeros((2, 1, 1))
     >>> [round(float(influence_rule(each).advance(released).max()), 6)

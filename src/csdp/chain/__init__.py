@@ -8,6 +8,7 @@ from csdp.chain.files import UNPAID_FIT, fits_epsilon, join_fits, private_fits, 
 from csdp.chain.graph import InfluenceGraph, is_graph
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
+from csdp.chain.no_model import NoModel
 
 __all__ = [
     "UNPAID_FIT",
@@ -19,6 +20,7 @@ __all__ = [
     "InfluenceGraph",
     "JointChain",
     "Model",
+    "NoModel",
     "Verdict",
     "certified_model",
     "fits_epsilon",

@@ -17,6 +17,7 @@ from csdp.chain.family import Family, certified_model
 from csdp.chain.graph import InfluenceGraph
 from csdp.chain.joint import JointChain
 from csdp.chain.model import BACKWARD_SCHEMA, Model
+from csdp.chain.no_model import NoModel
 from csdp.errors import InputError
 from csdp.numbers import parse_json
 
@@ -27,6 +28,7 @@ _KINDS: dict[str, type[Model]] = {
     EnvironmentChain.schema: EnvironmentChain,
     InfluenceGraph.schema: InfluenceGraph,
     InfluenceGraph.family_schema: InfluenceGraph,
+    NoModel.schema: NoModel,
 }
 
 

@@ -151,7 +151,7 @@ class InfluenceGraph(Model):
 
     >>> edges = [(0, 0, 1, 1.0, [[0.7, 0.3], [0.3, 0.7]])]
     >>> InfluenceGraph(sequences=1, values=(0, 1), windows=[edges])
-    InfluenceGraph(1 sequence, 2 states, memory 1, 1 edge, digest 08ac0ba5)
+    InfluenceGraph(1 sequence, 2 states, memory 1, 1 edge, digest 4ac21f41)
     """
 
     schema: ClassVar[str] = "csdp/influence-graph/1"
@@ -233,7 +233,7 @@ class InfluenceGraph(Model):
 
         >>> chain = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
         >>> InfluenceGraph.from_chain(chain)
-        InfluenceGraph(2 sequences, 2 states, memory 1, 4 edges, digest 7dd8c2c5)
+        InfluenceGraph(2 sequences, 2 states, memory 1, 4 edges, digest 975d86cf)
         """
         chains = chain.step_chains
         if not chains or chain.phases > 1 or not (chain.direction == "backward" or _is_own(chains)):
@@ -273,7 +273,7 @@ class InfluenceGraph(Model):
             values: numbers that the states carry.
 
         >>> InfluenceGraph.declared(["hall", "kitchen"], own=0.4, others={("hall", "kitchen"): 0.05})
-        InfluenceGraph(2 sequences, 2 states, memory 1, 3 edges, digest 6cbbd6d1)
+        InfluenceGraph(2 sequences, 2 states, memory 1, 3 edges, digest 628fe571)
         """
         names = [str(name) for name in names]
         states = int(np.shape(values)[-1]) if np.ndim(values) else 0

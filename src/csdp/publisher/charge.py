@@ -317,7 +317,7 @@ def fitting_settings(plan: Plan, requested: float, limit: float) -> dict[str, An
 
 
 def _long_run(plan: Plan, ages: Sequence[int], epsilon_c: float) -> float:
-    other = Plan(plan.chain, plan.query, ages, epsilon_c)
+    other = Plan(plan.chain, plan.query, ages, epsilon_c, units=plan.units)
     return Accountant(other, build_components(other, "scalar")).limit().epsilon
 
 
