@@ -187,7 +187,24 @@ class _Growth:
             self.block = BLOCKS[BLOCKS.index(self.block) + 1]
             self.path.append(f"levels of {self.block} ticks are their own: {seen}")
             return True
-        edges = self._named_edges(test, found)
+        common = not found[0].who
+        if common and test != "order" and self._add_environment(seen):
+            return True
+        if self._add_edges(self._named_edges(test, found), seen):
+            return True
+        return not common and test != "order" and self._add_environment(seen)
+
+    def _add_environment(self, seen: str) -> bool:
+        """One more hidden environment."""
+        if not self.hidden or self.law.environments >= ENVIRONMENTS:
+            return False
+        grown = _hidden_law(self.sample, self.law.environments + 1, self.progress)
+        self.law = grown.with_parents(self.law.parents)
+        self.path.append(f"{grown.environments} hidden environments: {seen}")
+        return True
+
+    def _add_edges(self, edges: Sequence[tuple[int, tuple[int, int]]], seen: str) -> bool:
+        """Edges that there is room for."""
         parents = [list(own) for own in self.law.parents]
         added = []
         for j, edge in edges:
@@ -195,16 +212,11 @@ class _Growth:
             if edge not in parents[j] and room:
                 parents[j].append(edge)
                 added.append((j, edge))
-        if added:
-            self.law = self.law.with_parents(tuple(map(tuple, parents)))
-            self.path.append(f"{_edges_in_words(added, self.labels)}: {seen}")
-            return True
-        if self.hidden and test != "order" and self.law.environments < ENVIRONMENTS:
-            grown = _hidden_law(self.sample, self.law.environments + 1, self.progress)
-            self.law = grown.with_parents(self.law.parents)
-            self.path.append(f"{grown.environments} hidden environments: {seen}")
-            return True
-        return False
+        if not added:
+            return False
+        self.law = self.law.with_parents(tuple(map(tuple, parents)))
+        self.path.append(f"{_edges_in_words(added, self.labels)}: {seen}")
+        return True
 
     def _named_edges(self, test: str, found: Sequence[Finding]) -> list[tuple[int, tuple[int, int]]]:
         """(Sequence, (whom it also follows, lag)) that a test asks for."""
