@@ -156,6 +156,7 @@ def test_windows_are_left_out_where_they_do_not_hold_or_are_dear():
         ring(7, 0.8, 0.1, 0.1, "forward"),
         csdp.InfluenceGraph.around(ring(7, 0.8, 0.1, 0.1), 0.01),  # limits alone
         ring(100, 0.8, 0.1, 0.1),
+        csdp.CoupledChain(np.eye(6), [[0.9, 0.1], [0.1, 0.9]], direction="backward"),
         csdp.CoupledChain(np.full((9, 9), 1 / 9), [[0.9, 0.1], [0.1, 0.9]], direction="backward"),
     ):
         assert windows_of(other) is None

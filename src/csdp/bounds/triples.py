@@ -59,7 +59,8 @@ class _Move:
 
 def windows_of(model: Model) -> Windows | None:
     """The windows of a coupled backward chain of two states, too large for the joint state; None if they are dear."""
-    if model.states != 2 or model.size <= METRIC_STATES or model.phases > 1:
+    # Connected sequences have nearly as many windows.
+    if model.states != 2 or model.phases > 1 or model.sequences > MOST_WINDOWS + 2 or model.size <= METRIC_STATES:
         return None
     law: CoupledChain | Mixture
     if is_graph(model):
@@ -84,7 +85,7 @@ class Windows(Recursion):
     for its first sequence, with beta(z, z') and beta(z', z) beside the diagonal.
 
     Args:
-        law: a chain read backwards; OverflowError if a step would take too many programmes.
+        law: a chain read backwards; OverflowError if it is not connected, or a step would take too many programmes.
         rule: its recursion by single sequences.
     """
 
@@ -124,6 +125,8 @@ class Windows(Recursion):
                 windows.setdefault(frozenset((a, i, b)), (a, i, b))
             if len(windows) > MOST_WINDOWS:
                 raise OverflowError
+        if len(set().union(*windows)) < s:  # two sequences alone
+            raise OverflowError
         return list(windows.values())
 
     def _move(self, number: int, mask: int) -> _Move:
@@ -242,10 +245,8 @@ class Windows(Recursion):
 
     def follow(self, state: Floats, steps: int) -> list[Floats]:
         """From a state of single sequences, the states of windows 0, 1, ... `steps` slices later."""
-        key, followed = state.tobytes(), self._last[1]
-        if key != self._last[0]:
-            followed = [self.of_singles(state)]
-        followed = list(followed)
+        key, (last, followed) = state.tobytes(), self._last  # read once: several threads may ask
+        followed = list(followed) if key == last else [self.of_singles(state)]
         while len(followed) <= steps:
             followed.append(self.advance(followed[-1]))
         self._last = key, followed  # the peak is asked for after the leakage
