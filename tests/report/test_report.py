@@ -222,19 +222,22 @@ class TestCertificate:
         assert certificate["event"].ceiling == 4.0
         assert certificate.sentence == "Nothing has been published of d yet."
 
-    def test_after_a_change_of_plan_nothing_is_said_of_the_future(self, tmp_path):
+    def test_after_a_change_of_plan_only_records_have_a_ceiling(self, tmp_path):
+        """Releases under an earlier plan may have read newer data; what records cost is followed across changes."""
         plan = Plan(PAPER, Mean(), 2, 1.0)
         with Ledger.open(tmp_path / "l.db") as ledger, Publisher(plan, dataset="d", ledger=ledger) as gate:
             gate.publish(Panel.from_states(PAPER.simulate(5, seed=5)))
             changed = gate.change_plan(Plan(PAPER, Mean(), 4, 1.0), from_tick=10)
             certificate = certify(changed, ledger)
         assert certificate["present"].ceiling is None
-        assert certificate["every_moment"].ceiling is None
+        moment = Accountant(plan).every_moment()
+        assert certificate["every_moment"].ceiling == pytest.approx(moment)  # no reading is read by both plans
+        assert certificate["event"].ceiling == 1.0
 
     def test_words_and_numbers(self, tmp_path):
         *_, certificate, _ = released(tmp_path)
         content = certificate.to_dict()
-        assert list(content["guarantees"]) == ["present", "event", "group", "every_moment"]
+        assert list(content["guarantees"]) == ["present", "every_moment", "event", "group"]
         assert as_text(certificate["present"].epsilon) in certificate.sentence
         assert "if the sequences follow the model" in certificate.sentence
         assert any("missing" in words for words in certificate.assumptions)
