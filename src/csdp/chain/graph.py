@@ -474,7 +474,7 @@ class InfluenceGraph(Model):
             swing=None if self.swing is None else self.swing[inside],
             confidence=self.confidence,
             claims=self.claims,
-            point=None if self._point is None else self._point.subchain(inside),
+            point=None if self._point is None else self._point.given_path().subchain(inside),
         )
         made._set(
             sequences=len(inside),

@@ -155,9 +155,11 @@ class _Growth:
     def run(self) -> None:
         """Add what tests name until none rejects, or nothing helps."""
         self.path.append("every sequence follows its own next state")
+        begun = self.law
         for number in range(ROUNDS):
             self.progress("growing", number, ROUNDS)
             self.law = fit_law(self.law, self.first, _ITERATIONS)
+            begun = self.law if number == 0 else begun
             self.statistics = self._test(self.law, self.first)
             found = self.statistics.above(GROW_CHANCE)
             if not found:
@@ -168,6 +170,8 @@ class _Growth:
                 break
         if self.worst is not None and self.worst.surprise > -np.log(CERTAIN):
             self.failure = f"{_describe(self.worst, self.labels)} (z = {abs(self.worst.z):.1f})"
+            self.law, self.block, self.changing = begun, BLOCKS[0], False
+            self.path.append("nothing helps; the class is that of the beginning")
 
     def _test(self, law: Law, data: Newest) -> Statistics:
         return run_tests(Reading(law, data), self.block, changing=self.changing)
