@@ -178,8 +178,8 @@ def _print_fit(chain: Chain, quality: FitQuality | str, *, public: bool) -> None
         print_lines(
             [
                 f"Class: {record.assumes}.",
-                f"Certificates hold for every process in it, within limits of confidence {record.confidence:g}; not for "
-                "someone unsure which of them is true.",
+                f"Certificates hold for every process in it, within limits of confidence {record.confidence:g}; not "
+                "for someone unsure which of them is true.",
                 *(f"  {step}" for step in record.growing),
                 *([f"Power of the tests: {record.power}."] if record.power else []),
             ]
