@@ -240,7 +240,7 @@ def _forward_case(seed: int) -> Case:
     if rng.random() < 0.1:
         limits["moment_limit"] = float(rng.choice([1.0, 2.0, 5.0, 10.0]))
     limits["window"] = 1 + seed % 5
-    limits["window_limit"] = 3.0 if seed % 7 == 0 else None
+    limits["window_limit"] = 3.0 if seed % 7 == 2 else None
     ticks = int(rng.integers(6, 16)) + 3 * (len(plans) - 1)
     steps = _steps(rng, len(plans), s, ticks, simple=rng.random() < 0.3)
     return Case(seed, tuple(replace(plan, large=seed % 3 == 0) for plan in plans), steps, limits)
