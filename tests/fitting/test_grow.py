@@ -67,7 +67,7 @@ def test_a_right_model_is_accepted_and_its_limits_hold() -> None:
     true = InfluenceGraph.from_chain(CoupledChain([[1.0]], BACK, direction="backward"))
     cost = EPSILON * (1.0 - np.eye(2)) + np.zeros((S, 1, 1))
     alone = graph._again(swing=None)
-    assert every_moment(alone, cost).max(axis=(1, 2)).min() >= every_moment(true, cost[:1]).max()
+    assert every_moment(alone, cost).min() >= every_moment(true, cost[:1]).max()
     assert (every_moment(graph, cost) >= every_moment(alone, cost)).all()
 
 

@@ -56,7 +56,7 @@ def true_leakage_of_the_sign(age, epsilon_c, releases, rho=0.9, points=241):
 
 def test_a_thresholded_signal_would_be_certified_at_half_the_truth():
     chain = csdp.fit(thresholded().states, public=True)  # states alone: nothing of their readings is known
-    plan = csdp.Plan(chain.without_family(), csdp.Mean(of=RANGE), 3, 1.0)
+    plan = csdp.Plan(chain, csdp.Mean(of=RANGE), 3, 1.0)
     certified = Accountant(plan).after(10).epsilon
     truth = true_leakage_of_the_sign(3, 1.0, 10)
     assert certified == pytest.approx(0.6, abs=0.05)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn, Self, TypeGuard
@@ -482,7 +481,7 @@ class InfluenceGraph(Model):
             swing=None if self.swing is None else self.swing[inside],
             confidence=self.confidence,
             claims=self.claims,
-            point=self._part_of_point(inside),
+            point=None if self._point is None else self._point.subchain(inside),
         )
         made._set(
             sequences=len(inside),
@@ -496,12 +495,6 @@ class InfluenceGraph(Model):
             evidence=self.part_evidence(inside),
         )
         return made
-
-    def _part_of_point(self, inside: Sequence[int]) -> Model | None:
-        """The point of some sequences; None if they follow others in it, though not in the graph."""
-        with suppress(InputError):
-            return None if self._point is None else self._point.given_path().subchain(inside)
-        return None
 
     # ---- what a fit leaves with it ---------------------------------------------------------------------------------
 

@@ -177,11 +177,8 @@ def _print_fit(chain: Chain, quality: FitQuality | str, *, public: bool) -> None
     if record.confidence is not None:
         print_lines(
             [
-                f"Class: {record.assumes}.",
-                f"Certificates hold for every process in it, within limits of confidence {record.confidence:g}; not "
-                "for someone unsure which of them is true.",
-                *(f"  {step}" for step in record.growing),
-                *([f"Power of the tests: {record.power}."] if record.power else []),
+                f"Family: every process within limits that hold together with confidence {record.confidence:g}, also "
+                "if it changes over time; certificates hold for each of them, not for someone unsure which is true."
             ]
         )
     if record.gains:

@@ -35,7 +35,6 @@ from csdp.fitting.em import (
     make_chain,
 )
 from csdp.fitting.sample import (
-    FEWEST_GROWN,
     GROWING,
     Graph,
     Progress,
@@ -184,8 +183,7 @@ def fit_environments(
         gains = [compared.best_shrinkage(ChainCandidate("clock", members, clock))]
     else:
         # Their number is a choice of the model too: it is made where the class grows, never where it is judged.
-        ticks = readings.states.shape[0]
-        growing = readings.between(0, round(ticks * GROWING)) if ticks >= FEWEST_GROWN else readings
+        growing = readings.between(0, round(readings.states.shape[0] * GROWING))
         compared = Comparison(growing, direction, effort, progress)
         gains = compared.growing_counts(ChainCandidate("hidden", members), COUNTS if count is None else (count,))
     chosen = max(gains, key=lambda each: each.gain).candidate

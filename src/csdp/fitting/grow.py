@@ -32,15 +32,15 @@ from csdp.fitting.em import Effort
 from csdp.fitting.environment import ChainCandidate, fit_candidate
 from csdp.fitting.parents import Law, Newest, Parents, Reading, first_law, fit_law
 from csdp.fitting.residuals import GROW_CHANCE, Finding, Statistics, run_tests, tested_sequences
-from csdp.fitting.sample import FEWEST_GROWN, GROWING, Progress, Sample, ignore_progress
+from csdp.fitting.sample import GROWING, Progress, Sample, ignore_progress
 from csdp.numbers import Indices
 
 #: Chance that a right model is rejected when it is judged, and series that are simulated for it.
 LEVEL, SERIES = 0.01, 199
 #: Ticks of the gap before the part that it is judged on.
 GAP = 60
-#: Readings beyond which nothing is grown.
-MOST_READINGS = 20_000_000
+#: Ticks below which the tests have too little power, and readings beyond which nothing is grown.
+FEWEST, MOST_READINGS = 200, 20_000_000
 #: Chance of a pair among all of them below which it is added if pairs together are rejected.
 LIKELY = 0.05
 #: Chance of a statistic among those of its kind below which growing alone rejects a model that nothing helps.
@@ -89,8 +89,8 @@ def grow(
     if sample.m > LIMIT_STATES:
         return _not_grown(f"{sample.m} states a sequence are too many for limits; at most {LIMIT_STATES}")
     ticks = sample.states.shape[0]
-    if ticks < FEWEST_GROWN:
-        return _not_grown(f"{ticks} ticks are too few to grow and to judge a model; {FEWEST_GROWN} are needed")
+    if ticks < FEWEST:
+        return _not_grown(f"{ticks} ticks are too few to grow and to judge a model; {FEWEST} are needed")
     if sample.states.size > MOST_READINGS:
         return _not_grown(f"{sample.states.size:,} readings are too many to grow a model; at most {MOST_READINGS:,}")
     whole = _newest_first(sample, clock)
@@ -155,11 +155,9 @@ class _Growth:
     def run(self) -> None:
         """Add what tests name until none rejects, or nothing helps."""
         self.path.append("every sequence follows its own next state")
-        begun = self.law
         for number in range(ROUNDS):
             self.progress("growing", number, ROUNDS)
             self.law = fit_law(self.law, self.first, _ITERATIONS)
-            begun = self.law if number == 0 else begun
             self.statistics = self._test(self.law, self.first)
             found = self.statistics.above(GROW_CHANCE)
             if not found:
@@ -170,8 +168,6 @@ class _Growth:
                 break
         if self.worst is not None and self.worst.surprise > -np.log(CERTAIN):
             self.failure = f"{_describe(self.worst, self.labels)} (z = {abs(self.worst.z):.1f})"
-            self.law, self.block, self.changing = begun, BLOCKS[0], False
-            self.path.append("nothing helps; the class is that of the beginning")
 
     def _test(self, law: Law, data: Newest) -> Statistics:
         return run_tests(Reading(law, data), self.block, changing=self.changing)

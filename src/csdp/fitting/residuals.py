@@ -285,12 +285,7 @@ def _together(parts: list[_Column], who: Indices) -> list[_Group]:
     apart = who[rows] != who[columns]
     rows, columns = rows[apart], columns[apart]
     due = np.where(due < _LEAST / 16.0, 0.0, due)[rows, columns]
-    pairs = _Group(
-        "together",
-        _standard(sums[rows, columns], due),
-        due,
-        (np.maximum(who[rows], who[columns]), np.minimum(who[rows], who[columns])),
-    )
+    pairs = _Group("together", _standard(sums[rows, columns], due), due, (who[columns], who[rows]))
     one = [n for n, part in enumerate(parts) if part.c == parts[0].c]  # a state for each sequence
     left, spread = left[:, one], spread[:, one]
     all_left, all_spread = left.sum(axis=1), spread.sum(axis=1)

@@ -40,8 +40,6 @@ _DISCRETISE = "Discretise first and pass the Panel"
 
 #: Share of the past that a model is grown on; it is judged on what comes later.
 GROWING = 0.65
-#: Ticks below which nothing is grown: the tests would have too little power.
-FEWEST_GROWN = 200
 
 
 @dataclass(frozen=True, eq=False)
