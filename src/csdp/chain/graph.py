@@ -167,7 +167,7 @@ class InfluenceGraph(Model):
     #: with which limits from readings hold together; None if they are declared
     confidence: float | None
     claims: tuple[str, ...]  #: what is assumed beside the edges, in words
-    _point: Model | None
+    _point: CoupledChain | None
 
     def __init__(
         self, sequences: int, values: Any, windows: Sequence[Sequence[Any]], *, names: Sequence[str] | None = None
@@ -189,7 +189,7 @@ class InfluenceGraph(Model):
         swing: Floats | None = None,
         confidence: float | None = None,
         claims: tuple[str, ...] = (),
-        point: Model | None = None,
+        point: CoupledChain | None = None,
     ) -> None:
         memories = {len(windows) for windows in worlds}
         if len(memories) != 1 or not 1 <= max(memories) <= LONGEST_MEMORY:
@@ -223,8 +223,6 @@ class InfluenceGraph(Model):
                 states=like.states,
                 values=like.values,
                 unit=like.unit,
-                given=like.given,
-                not_protected=like.not_protected,
                 _names=like._names,
                 _fit_cost=like.fit_cost,
                 evidence=like.derived_evidence,
@@ -360,37 +358,6 @@ class InfluenceGraph(Model):
         return made
 
     @classmethod
-    def of_limits(
-        cls,
-        point: Model,
-        *,
-        worlds: Sequence[Sequence[Limits]],
-        forward: Sequence[Limits] | None,
-        swing: Any,
-        confidence: float | None,
-        claims: Sequence[str] = (),
-    ) -> Self:
-        """All processes within limits, by environment and distance from the present; for a fit.
-
-        Args:
-            point: a chain for estimates and errors.
-            worlds: by environment, a window for every distance up to the memory.
-            forward: by environment, the law given everything older; None if it is not known.
-            swing: (s, m, m), what slow levels add.
-            confidence: with which the limits hold together.
-            claims: what is assumed beside the edges, in words.
-        """
-        return cls._make(
-            point,
-            worlds=tuple(map(tuple, worlds)),
-            forward=None if forward is None else tuple(forward),
-            swing=check.floats("swing", swing, shape=(point.sequences, point.states, point.states)),
-            confidence=confidence,
-            claims=tuple(claims),
-            point=point.without_family(),
-        )
-
-    @classmethod
     def around(cls, chain: CoupledChain, margin: float) -> Self:
         """All processes on the graph of a chain whose gains and bases are at most `margin` worse than its own.
 
@@ -442,7 +409,8 @@ class InfluenceGraph(Model):
         origin = (
             "limits that are declared"
             if self.confidence is None
-            else f"limits that hold together with confidence {self.confidence:g}"
+            else f"limits that hold together with confidence {self.confidence:g}, if one chain on this graph made the "
+            "readings of the fit"
         )
         return (
             f"the sequences follow some process within the limits of a family, which may change over time ({origin}); "
@@ -488,8 +456,6 @@ class InfluenceGraph(Model):
             states=self.states,
             values=freeze(np.array(values)),
             unit=self.unit,
-            given=self.given,
-            not_protected=self.not_protected,
             _names=None if names is None else tuple(names),
             _fit_cost=self.fit_cost,
             evidence=self.part_evidence(inside),
@@ -523,7 +489,7 @@ class InfluenceGraph(Model):
             return super().with_values_of(model, members)
         return self.with_point(self._point.with_values_of(model, members))
 
-    def with_point(self, point: Model) -> Self:
+    def with_point(self, point: CoupledChain) -> Self:
         """The same limits around a point of the same law."""
         return self._again(like=point, point=point.without_family())
 
@@ -605,9 +571,7 @@ class InfluenceGraph(Model):
         """Rebuild a graph from `to_dict`."""
         with reading_json():
             if content.get("point") is not None:
-                from csdp.chain.files import model_from_dict  # which reads graphs too
-
-                return cls.of_point(model_from_dict(content["point"]), content)
+                return cls.of_point(CoupledChain.from_dict(content["point"]), content)
             sequences, states = int(content["sequences"]), int(content["states"])
             made = object.__new__(cls)
             made._set_common(sequences=sequences, states=states, values=content["values"], names=content.get("names"))
@@ -615,10 +579,10 @@ class InfluenceGraph(Model):
             return made._restore_fit(content)
 
     @classmethod
-    def of_point(cls, point: Model, content: Mapping[str, Any]) -> Self:
+    def of_point(cls, point: CoupledChain, content: Mapping[str, Any]) -> Self:
         """Rebuild a graph from its point and `beside_point`."""
         with reading_json():
-            if "pairs" in content and isinstance(point, CoupledChain):
+            if "pairs" in content:
                 confidence = content.get("confidence")
                 return cls.within(point, content["pairs"], content["gains"], content["bases"], confidence=confidence)
             graph = _read_graph(content, point.sequences, point.states)
