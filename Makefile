@@ -13,7 +13,7 @@ LOOPS := $(shell grep -rl --include='*.py' numba src/csdp)
 
 # How long to attack, and from which random history on.
 SECONDS ?= 600
-SEED ?= 1000000
+SEED ?= 2000000
 
 # Where the documentation goes: a folder for each version keeps them side by side.
 SITE ?= $(CURDIR)/site

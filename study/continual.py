@@ -57,7 +57,7 @@ def findings() -> list[Finding]:
             "event-level",
             "And of a record itself, once it is old enough to be published?",
             f"epsilon_c for each release that reads it: {accountant(1).event_level():g} for one; over its lifetime "
-            f"all releases together tell up to {accountant(1).lifetime(10):.2f} (10 releases, age 1)",
+            f"all releases together tell up to {accountant(1).every_moment(10):.2f} (10 releases, age 1)",
             "CSDP protects the present only",
         ),
         Finding(

@@ -267,6 +267,33 @@ def _network(numbers: Numbers) -> Figure:
     return drawn
 
 
+# ---- graph -------------------------------------------------------------------------------------------------------
+
+
+def _graph(numbers: Numbers) -> Figure:
+    drawn, (a,) = drawing.panels(1, width=8.2, height=3.4)
+    rows = {"hall": 1.0, "kitchen": 0.0}
+    arrow = {"arrowstyle": "-|>", "color": QUIET, "shrinkA": 17, "shrinkB": 17, "linewidth": 1.4}
+    for newer in range(1, lessons.TICKS):
+        for child, parent in (("hall", "hall"), ("kitchen", "kitchen"), ("hall", "kitchen")):
+            a.annotate("", (newer - 1, rows[child]), (newer, rows[parent]), arrowprops=arrow)
+    for name, y in rows.items():
+        for tick, revealed in enumerate(numbers[name]):
+            was_read = tick == lessons.TICKS - 1 - lessons.READ
+            colour = ORANGE if (name, tick) == ("kitchen", lessons.TICKS - 1) else BLUE if was_read else QUIET
+            a.plot(tick, y, "o", markersize=31, markerfacecolor="none", markeredgecolor=colour, markeredgewidth=2)
+            a.text(tick, y, f"{revealed:.2g}", ha="center", va="center", fontsize=9, color=INK)
+        a.text(-0.62, y, name, ha="right", va="center", color=INK, fontsize=10)
+    ages = [lessons.TICKS - 1 - tick for tick in range(lessons.TICKS)]
+    for tick, age in enumerate(ages):
+        words = "now" if age == 0 else f"{age} tick{'s' * (age > 1)} ago"
+        a.text(tick, -0.62, words + (", read" if age == lessons.READ else ""), ha="center", color=INK, fontsize=9)
+    a.set_xlim(-1.5, lessons.TICKS - 0.4)
+    a.set_ylim(-0.8, 1.5)
+    a.axis("off")
+    return drawn
+
+
 # ---- noise -------------------------------------------------------------------------------------------------------
 
 
@@ -343,6 +370,13 @@ LESSONS = (
         _network,
         "On a ring, the influence of a present state on the past of others against their distance; and caps of the "
         "leakage against age.",
+    ),
+    Lesson(
+        "graph",
+        lessons.graph,
+        _graph,
+        "Two sequences over five ticks, the past drawn from the present along arrows. What one release reveals of the "
+        "values that it reads, 0.5, shrinks with every arrow on the way back to the present.",
     ),
     Lesson(
         "noise",

@@ -60,7 +60,7 @@ def guarantee() -> Numbers:
     return {
         "ticks ago": [0.0, 1.0, 2.0],
         "told so far": [_accountant(AGE - ago).limit().epsilon for ago in range(AGE + 1)],
-        "told in the end": [_accountant(AGE).lifetime()],
+        "told in the end": [_accountant(AGE).every_moment()],
         "event": [_accountant(AGE).event_level()],
     }
 
@@ -210,3 +210,20 @@ def _lowest_bits(outputs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[
     lowest = exponent - 53 + np.frexp((digits & -digits).astype(np.float64))[1] - 1
     places = np.clip(lowest, BITS[0], BITS[-1]) - BITS[0]
     return [float(share) for share in np.bincount(places, minlength=len(BITS)) / DRAWS]
+
+
+# ---- graph -----------------------------------------------------------------------------------------------------------
+
+#: Ticks of the graph that is drawn, and the one that a release reads.
+TICKS, READ = 5, 3
+
+
+def graph() -> Numbers:
+    """What one release reveals of every value given all newer ones, on a declared graph of two sequences."""
+    both = csdp.InfluenceGraph.declared(["hall", "kitchen"], own=0.4, others={("hall", "kitchen"): 0.15})
+    alone = csdp.InfluenceGraph.declared(["hall"], own=0.4)  # nobody depends on the hall but itself
+    numbers = {}
+    for name, rooms in (("hall", alone), ("kitchen", both)):
+        revealed = [csdp.leakage(rooms, "sum", ages=age, epsilon_c=0.5).epsilon for age in range(READ + 1)]
+        numbers[name] = [0.0] * (TICKS - 1 - READ) + revealed
+    return numbers

@@ -7,7 +7,8 @@ between two neighbouring answers, a Moebius function of `exp(2 rate y)`: the lar
 answers' coordinates, and the supremum over all histories is a finite maximum.
 
 `World` filters the law of (snapshot at some moment, all outputs) forward in time; `told_by_paths` finds the same number
-by enumerating every path in plain loops. Everything else asks one of them.
+by enumerating every path in plain loops. `Rooted` generates values from one tick, the past and the future, by any laws.
+Everything else asks one of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import combinations, pairwise, permutations, product
 from typing import Any
 
@@ -421,6 +422,126 @@ def told_by_paths(
     return worst
 
 
+# ---- graphs: any order of generation ---------------------------------------------------------------------------------
+
+Node = tuple[int, int]
+#: Of a sequence, some ticks after the roots: its parents, generated before it, and its law given them, (m,) * parents
+#: + (m,). Of the roots, their law given those before them.
+Law = Callable[[int, int], tuple[Sequence[Node], Array]]
+Edge = tuple[int, int, int, float, ArrayLike]
+
+
+@dataclass(frozen=True, eq=False)
+class Rooted:
+    """Values generated from one tick, the roots: first the past, newest tick first, then the future, oldest tick first.
+
+    Inside a tick the sequences come in order. `law` counts ticks from the roots, which are at the watched tick: every
+    moment that is watched may have laws of its own.
+    """
+
+    law: Law
+    s: int
+    m: int
+
+    def joint(self, outputs: Sequence[Output], watched: int) -> tuple[Array, Array]:
+        """(Pr(roots, density of the history) (N, histories), Pr(roots)).
+
+        A node is summed out as soon as no later one and no output needs it.
+        """
+        reads = [[(i, n - watched) for i, n in enumerate(output.reads)] for output in outputs]
+        order = self._generated({node for nodes in reads for node in nodes})
+        laws = [self.law(*node) for node in order]
+        alive: list[Node] = []
+        weight = law = np.ones(1)
+        for place, (node, (parents, table)) in enumerate(zip(order, laws, strict=True)):
+            last = len(alive)
+            at = [alive.index(parent) for parent in parents]
+            weight = np.einsum(weight, [*range(last), last + 1], table, [*at, last], [*range(last + 2)])
+            alive.append(node)
+            if node == (self.s - 1, 0):
+                law = weight.reshape(-1)
+            waiting = order[place + 1 :]
+            for output, nodes in zip(outputs, reads, strict=True):
+                if node in nodes and set(nodes).isdisjoint(waiting):
+                    weight = self._read(weight, output, [alive.index(each) for each in nodes])
+            needed = {(i, 0) for i in range(self.s)}.union(*(parents for parents, _ in laws[place + 1 :]))
+            needed.update(*(nodes for nodes in reads if not set(nodes).isdisjoint(waiting)))
+            weight = weight.sum(axis=tuple(n for n, each in enumerate(alive) if each not in needed))
+            alive = [each for each in alive if each in needed]
+        return weight.reshape(self.m**self.s, -1), law
+
+    def _generated(self, read: set[Node]) -> list[Node]:
+        """The roots and all nodes that something read depends on, in order."""
+        found, new = {(i, 0) for i in range(self.s)}, set(read)
+        while new:
+            found |= new
+            new = {parent for node in new for parent in self.law(*node)[0]} - found
+        return sorted(found, key=_generation)
+
+    def _read(self, weight: Array, output: Output, at: Sequence[int]) -> Array:
+        """With an axis of histories that is longer by an output of the nodes in some places."""
+        likely = output.likelihoods.reshape(-1, *(self.m,) * self.s)
+        if weight.size * len(likely) > LARGEST:
+            raise TooManyError
+        last = weight.ndim - 1
+        read = np.einsum(weight, [*range(last + 1)], likely, [last + 1, *at], [*range(last + 2)])
+        return np.asarray(read.reshape(*weight.shape[:-1], -1))
+
+    def told(self, outputs: Sequence[Output], watched: int, adversary: str = "informed") -> float:
+        """Largest log ratio of the history given two values of one sequence at the slice `watched`."""
+        return worst_ratio(*self.joint(outputs, watched), self.s, self.m, adversary)
+
+    def told_from(self, outputs: Sequence[Output], moment: int, quiet: int, adversary: str) -> list[float]:
+        """What the history reveals of the present at `moment`, and at quiet ticks after it."""
+        return [self.told(outputs, now, adversary) for now in range(moment, moment + 1 + quiet)]
+
+
+def _generation(node: Node) -> tuple[bool, int, int]:
+    """In which order nodes are generated."""
+    return node[1] > 0, abs(node[1]), node[0]
+
+
+def mixture_law(windows: Sequence[Sequence[Edge]], m: int, forward: Sequence[Edge] = ()) -> Law:
+    """Each value follows one parent, drawn by the weights of the edges (child, parent, lag, weight, matrix).
+
+    Args:
+        windows: by distance from the roots, the last one for all older values too.
+        m: states.
+        forward: edges of the future, whose lags lead to older ticks.
+    """
+
+    def law(i: int, tick: int) -> tuple[Sequence[Node], Array]:
+        if tick == 0:
+            return (), np.full(m, 1 / m)
+        own = [edge for edge in (forward if tick > 0 else windows[min(-tick, len(windows)) - 1]) if edge[0] == i]
+        table = np.zeros((m,) * (len(own) + 1))
+        for n, (_, _, _, weight, matrix) in enumerate(own):
+            table += weight * np.asarray(matrix).reshape((m,) + (1,) * (len(own) - 1 - n) + (m,))
+        return [(parent, tick - lag if tick > 0 else tick + lag) for _, parent, lag, _, _ in own], table
+
+    return law
+
+
+def conditional_law(joint: Array, s: int, first: int, memory: int) -> Law:
+    """The law of every value given all values before it at most `memory` ticks away, of a joint law (m,) * nodes.
+
+    Its axes are the values at the slices first, first + 1, ..., those of one tick together. Where nothing occurs, the
+    law is completed by the uniform one.
+    """
+    m = joint.shape[0]
+    order = sorted(product(range(s), range(first, first + joint.ndim // s)), key=_generation)
+
+    @cache
+    def law(i: int, tick: int) -> tuple[Sequence[Node], Array]:
+        before = [node for node in order[: order.index((i, tick))] if abs(node[1] - tick) <= memory]
+        kept = [(n - first) * s + k for k, n in [*before, (i, tick)]]
+        table = np.einsum(joint, list(range(joint.ndim)), kept)
+        total = table.sum(axis=-1, keepdims=True)
+        return before, np.where(total > 0, table / np.where(total > 0, total, 1.0), 1.0 / m)
+
+    return law
+
+
 @dataclass(frozen=True)
 class Told:
     """One output: at which tick, the age of every sequence's reading, f of every snapshot, epsilon_c / Delta_f."""
@@ -468,15 +589,18 @@ def repeated_leakage(
 # ---- plain differential privacy, under any model ---------------------------------------------------------------------
 
 
-def record_loss(outputs: Sequence[Output], s: int, m: int) -> float:
-    """Plain epsilon-DP of the record that was read most: what each output that reads it can move, added up."""
+def record_loss(outputs: Sequence[Output], s: int, m: int, window: int = 1) -> float:
+    """Plain epsilon-DP of the record that was read most, or of so many consecutive ones of a sequence.
+
+    What each output that reads one of them can move, added up.
+    """
     digits = digits_of(s, m)
     spent: dict[tuple[int, int], float] = {}
     for output in outputs:
         for i, n in enumerate(output.reads):
             alone = ((digits[:, None, :] != digits[None, :, :]) == (np.arange(s) == i)).all(axis=2)
             spent[i, n] = spent.get((i, n), 0.0) + float(output.distances[alone].max(initial=0.0))
-    return max(spent.values(), default=0.0)
+    return max((sum(spent.get((i, n + k), 0.0) for k in range(window)) for i, n in spent), default=0.0)
 
 
 def group_loss(outputs: Sequence[Output], members: Sequence[int], s: int, m: int) -> float:

@@ -234,6 +234,45 @@ def test_ages_of_releases_may_be_given_one_by_one():
     assert o.repeated_leakage(kernel, 2, 2, [(1, 1), (1, 2)], 1.0, f, 0.5, 2) != same
 
 
+def joint_of_paths(kernel: np.ndarray, start: np.ndarray, s: int, m: int, ticks: int) -> np.ndarray:
+    """Law (m,) * (s * ticks) of the snapshots at some ticks of a chain."""
+    joint = start
+    for _ in range(ticks - 1):
+        joint = joint[..., None] * kernel
+    return joint.reshape((m,) * (s * ticks))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_generation_from_any_tick_agrees_with_filtering_forward(seed):
+    rng = np.random.default_rng(seed)
+    s, m, ticks = ((1, 2, 7), (2, 2, 5), (1, 3, 5), (3, 2, 4))[seed % 4]
+    kernel = o.joint_kernel(*random_chain(rng, s, m, zeros=0.3 * (seed > 3)))
+    start = rng.dirichlet(np.ones(m**s))
+    world = o.World(kernel, s, m, start)
+    outputs = [
+        o.Output(tuple(rng.integers(0, ticks, s).tolist()), rng.integers(0, 3, (m**s, 1)).astype(float), 1.3)
+        for _ in range(3)
+    ]
+    for watched in range(ticks):
+        law = o.conditional_law(joint_of_paths(kernel, start, s, m, ticks), s, -watched, memory=1)
+        for adversary in ("informed", "uninformed"):
+            told = o.Rooted(law, s, m).told(outputs, watched, adversary)
+            assert told == pytest.approx(world.told(outputs, watched, adversary, begin=0), abs=1e-10)
+
+
+def test_mixtures_by_hand():
+    keep, flip = binary(0.1, 0.2), np.array([[0.0, 1.0], [1.0, 0.0]])
+    law = o.mixture_law(
+        [[(1, 0, 1, 1.0, keep)], [(1, 0, 0, 0.75, keep), (1, 1, 2, 0.25, flip)]], 2, [(1, 0, 2, 1.0, keep)]
+    )
+    assert law(1, 0)[0] == ()
+    assert law(1, -1)[0] == [(0, 0)]
+    parents, table = law(1, -5)
+    assert parents == [(0, -5), (1, -3)]
+    assert table[0, 1] == pytest.approx([0.75 * 0.9 + 0.25, 0.75 * 0.1])
+    assert law(1, 1)[0] == [(0, -1)]
+
+
 # ---- every number that is stated of it -----------------------------------------------------------------------------
 
 

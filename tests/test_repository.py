@@ -43,7 +43,8 @@ def commands(command, path=("csdp",)):
 
 @pytest.mark.parametrize("page", [README, *PAGES], ids=lambda path: path.name)
 @pytest.mark.usefixtures("estimated")
-def test_python_runs_as_shown(page):
+def test_python_runs_as_shown(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     assert all(block.startswith(">>> ") for block in blocks)
     assert doctest.testfile(str(page), module_relative=False).failed == 0

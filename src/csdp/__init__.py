@@ -3,15 +3,15 @@
 import typing as _typing
 
 from csdp.audit.black_box import audit
-from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage
-from csdp.chain import CoupledChain, EnvironmentChain, Family, InfluenceFamily, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, Family, InfluenceGraph, JointChain, NoModel
 from csdp.fitting.fit import fit
 from csdp.query import Count, Custom, Histogram, Identity, Linear, Max, Mean, Min, PerGroup, Sum
 from csdp.readings import ReadingRange
 
 if _typing.TYPE_CHECKING:
     from csdp.accountant import Accountant
+    from csdp.accountant.question import leakage
     from csdp.audit.attack import attack
     from csdp.audit.replay import replay
     from csdp.estimate import mse
@@ -44,7 +44,7 @@ __all__ = [
     "Family",
     "Histogram",
     "Identity",
-    "InfluenceFamily",
+    "InfluenceGraph",
     "InputSpec",
     "JointChain",
     "Leakage",
@@ -53,6 +53,7 @@ __all__ = [
     "Max",
     "Mean",
     "Min",
+    "NoModel",
     "Panel",
     "PerGroup",
     "Plan",
@@ -101,6 +102,7 @@ _LATER = {
     "find_plan": "csdp.planning.search",
     "fit_quality": "csdp.fitting.checks",
     "frontier": "csdp.planning.frontier",
+    "leakage": "csdp.accountant.question",
     "learn_from_past": "csdp.publisher",
     "mse": "csdp.estimate",
     "plan_estimator": "csdp.publisher",

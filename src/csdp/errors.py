@@ -87,8 +87,8 @@ class NotUsefulError(CsdpError):
 class BudgetExceeded(CsdpError):  # noqa: N818 - the name is part of the public interface
     """A release would pass a limit of its dataset; refused before any data was touched.
 
-    Attributes: `limit_name` ("budget", "event_limit" or "lifetime_limit"), `spent`, `requested` (the value after
-    the release), `remaining`, `fits` (what would be affordable, in words and numbers), `affordable_from`
+    Attributes: `limit_name` ("budget", "moment_limit", "event_limit" or "window_limit"), `spent`, `requested` (the
+    value after the release), `remaining`, `fits` (what would be affordable, in words and numbers), `affordable_from`
     (the first tick at which the same release could be afforded, or None).
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -15,6 +15,7 @@ from csdp.age_check import compare_with_past
 from csdp.aging import check_ages, check_epsilon
 from csdp.bounds.leakage import leakage
 from csdp.bounds.result import Leakage, as_text
+from csdp.bounds.units import Units, read_units
 from csdp.chain import Family, Model, Verdict, certified_model, worst_verdict
 from csdp.chain.evidence import DECLARED
 from csdp.chain.files import model_from_dict
@@ -70,6 +71,8 @@ class Plan:
         epsilon_c: noise level.
         stale_limit: how many steps older than planned a reading may be before a tick is left out.
         schedule: noise levels by tick; none may be above epsilon_c.
+        units: lists of sequences, by name or number, that belong to one person: the secret is the state of all of them
+            at once. By default every sequence is one by itself.
         readings_check: if readings are published, what `check_readings` said of their public past; by default
             as the record of the chain's fit has it.
 
@@ -85,6 +88,7 @@ class Plan:
     epsilon_c: float
     stale_limit: int = 0
     schedule: Schedule | None = None
+    units: Units = ()
     model: Model = field(init=False, repr=False, compare=False)
     #: ages of the newest and the oldest reading that a planned release touches
     min_age: int = field(init=False, repr=False, compare=False)
@@ -106,6 +110,7 @@ class Plan:
         *,
         stale_limit: int = 0,
         schedule: Schedule | None = None,
+        units: Sequence[Sequence[str | int]] | None = None,
         readings_check: ReadingsEvidence | None = None,
     ) -> None:
         chain = certified_model(chain)
@@ -134,6 +139,7 @@ class Plan:
             "epsilon_c": check_epsilon(epsilon_c),
             "stale_limit": stale_limit,
             "schedule": schedule,
+            "units": read_units(units, model.names),
             "model": model,
             "min_age": min(checked),
             "max_age": max(checked),
@@ -154,12 +160,14 @@ class Plan:
     @cached_property
     def _planned(self) -> Leakage:
         """The same before the verdict is known."""
-        return leakage(self.chain, self.query, ages=self.ages, epsilon_c=self.epsilon_c)
+        return leakage(self.chain, self.query, ages=self.ages, epsilon_c=self.epsilon_c, units=self.units)
 
     def one_release(self, passed: int = 0) -> Leakage:
         """The leakage of the present some ticks after one release."""
         ages = [age + passed for age in self.ages]
-        return leakage(self.chain, self.query, ages=ages, epsilon_c=self.epsilon_c) if passed else self._planned
+        if not passed:
+            return self._planned
+        return leakage(self.chain, self.query, ages=ages, epsilon_c=self.epsilon_c, units=self.units)
 
     @cached_property
     def verdict(self) -> Verdict:
@@ -232,6 +240,24 @@ class Plan:
         """Variance of the noise of one output, after the division."""
         return variance(self.scale) * (self.step / self.divisor) ** 2
 
+    @property
+    def unit_size(self) -> int:
+        """Sequences of the largest unit."""
+        return max([1, *map(len, self.units)])
+
+    @cached_property
+    def unit_level(self) -> float:
+        """What the releases that read a unit at one tick reveal of it, under any model; epsilon_c of one sequence.
+
+        Sequences of different ages are read there by different releases, whose costs add up.
+        """
+        ratios = [1.0]
+        for unit in self.units:
+            parts = [tuple(i for i in unit if self.ages[i] == age) for age in {self.ages[i] for i in unit}]
+            ratios.append(sum(self.query.undivided_sensitivity(len(part), part) for part in parts))
+            ratios[-1] /= self.lattice_sensitivity
+        return self.epsilon_c * max(ratios)
+
     def level(self, tick: int) -> float:
         """epsilon_c at a tick; 0 if the schedule publishes nothing."""
         return self.epsilon_c if self.schedule is None else self.schedule.level(tick)
@@ -257,7 +283,7 @@ class Plan:
 
     def _again(self, **changes: Any) -> Plan:
         """The same plan with some arguments changed."""
-        names = ("stale_limit", "schedule", "readings_check")
+        names = ("stale_limit", "schedule", "units", "readings_check")
         options = {name: getattr(self, name) for name in names} | changes
         chain, epsilon_c = options.pop("chain", self.chain), options.pop("epsilon_c", self.epsilon_c)
         return Plan(chain, self.query, self.ages, epsilon_c, **options)
@@ -315,6 +341,8 @@ class Plan:
         }
         if self.schedule is not None:
             content["schedule"] = self.schedule.to_dict()
+        if self.units:
+            content["units"] = [list(unit) for unit in self.units]
         if self.readings_check is not None:
             content["readings_check"] = self.readings_check
         if self.query.groups is not None:
@@ -371,6 +399,7 @@ class Plan:
                 content["epsilon_c"],
                 stale_limit=content["stale_limit"],
                 schedule=Schedule.from_dict(content.get("schedule")),
+                units=content.get("units"),
                 readings_check=content.get("readings_check"),
             )
             plan._check_origin(content)

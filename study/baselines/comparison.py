@@ -35,7 +35,7 @@ class Row:
     nominal: float | None = None  #: epsilon of its own guarantee; None if it has none or could not be run
     scale: float | None = None
     leakage: Quantity  #: of the present, one release, informed adversary
-    lifetime: Quantity  #: of a record, all releases
+    every_moment: Quantity  #: of a record, all releases
     mse_raw: float | None = None
     mse: float | None = None  #: of the best linear estimate
     verdict: Verdict
@@ -104,7 +104,7 @@ def compare(
         nominal=best.leakage.epsilon,
         scale=plan.sensitivity / plan.epsilon_c,
         leakage=Quantity(best.leakage.epsilon, "exact"),
-        lifetime=_lifetime(plan, length),
+        every_moment=_every_moment(plan, length),
         mse_raw=mse(chain, table, ages=age, epsilon_c=plan.epsilon_c).safe,
         mse=best.error.safe,
         verdict="ours",
@@ -129,7 +129,7 @@ def compare(
             guarantee=baseline.guarantee,
             age=baseline.age,
             leakage=Quantity(None, "not computed"),
-            lifetime=Quantity(None, "not computed"),
+            every_moment=Quantity(None, "not computed"),
             verdict="not comparable",
         )
         try:
@@ -142,7 +142,7 @@ def compare(
             nominal=release.epsilon,
             scale=release.scale,
             leakage=release.leakage(),
-            lifetime=_lifetime(release.plan, length),
+            every_moment=_every_moment(release.plan, length),
             mse_raw=release.error("raw").safe,
             mse=release.error().safe,
         )
@@ -155,7 +155,7 @@ def compare(
         guarantee="the long-run expectation is published and no data is read, so nothing leaks",
         nominal=0.0,
         leakage=nothing,
-        lifetime=nothing,
+        every_moment=nothing,
         mse_raw=no_data,
         mse=no_data,
         verdict="equal",
@@ -184,10 +184,10 @@ def _methods(age: int, length: int) -> list[LaplaceBaseline]:
     return methods + ([kind(age=age) for kind in aged] if age else [])
 
 
-def _lifetime(plan: Plan, length: int) -> Quantity:
+def _every_moment(plan: Plan, length: int) -> Quantity:
     """Temporal privacy leakage of a record over this many releases, an upper bound."""
     try:
-        return Quantity(Accountant(plan).lifetime(length), f"temporal privacy leakage over {length} releases")
+        return Quantity(Accountant(plan).every_moment(length), f"temporal privacy leakage over {length} releases")
     except CsdpError as error:
         return Quantity(None, f"not computed: {error}")
 

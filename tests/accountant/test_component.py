@@ -27,21 +27,21 @@ def test_nothing_caps_what_is_told_of_a_fresh_reading(state: str, direction: str
     assert follow(Plan(chain, Mean(), 0, 50.0), state).after(1).epsilon >= 50.0
 
 
-def test_the_lifetime_of_a_record_at_unequal_ages_is_whole_or_that_of_no_end() -> None:
+def test_every_moment_of_a_record_at_unequal_ages_is_whole_or_that_of_no_end() -> None:
     """It is read at several slices, and gaps may be worse than none: no count of releases is sharper."""
     accountant = Accountant(Plan(PAIR, Mean(), (1, 3), 0.5))
     for releases in (1, 2, 3, 5, 50):
         whole = releases * 3 * accountant.group_level()
-        assert accountant.lifetime(releases) == pytest.approx(min(whole, accountant.lifetime()))
-    assert accountant.lifetime(2) == pytest.approx(6.0)
+        assert accountant.every_moment(releases) == pytest.approx(min(whole, accountant.every_moment()))
+    assert accountant.every_moment(2) == pytest.approx(6.0)
 
 
 def test_earlier_costs_add_to_a_record_only_where_it_is_read_again() -> None:
     accountant = Accountant(Plan(PAIR, Mean(), 1, 0.5))
-    own = accountant.lifetime(1)
-    assert accountant.lifetime(1, earlier=0.7) == accountant.lifetime(1, earlier=0.7, overlap=False) == own
-    assert accountant.lifetime(1, earlier=1.7) == pytest.approx(1.7)
-    assert accountant.lifetime(1, earlier=0.7, overlap=True) == pytest.approx(own + 0.7)
+    own = accountant.every_moment(1)
+    assert accountant.every_moment(1, earlier=0.7) == accountant.every_moment(1, earlier=0.7, overlap=False) == own
+    assert accountant.every_moment(1, earlier=1.7) == pytest.approx(1.7)
+    assert accountant.every_moment(1, earlier=0.7, overlap=True) == pytest.approx(own + 0.7)
 
 
 def test_the_peak_of_a_first_release_is_that_of_the_component_that_still_rises() -> None:

@@ -191,7 +191,7 @@ def test_consecutive_histories_agree_with_the_general_rule(system: System, count
 
 @given(systems(kinds=("smooth", "skewed", "zeros"), oldest=2, sizes=((1, 2), (1, 3), (2, 2))), GAPS, st.data())
 @law_settings(80)
-def test_lifetime_is_never_below_brute_force(system: System, gaps: list[int], data: st.DataObject) -> None:
+def test_every_moment_is_never_below_brute_force(system: System, gaps: list[int], data: st.DataObject) -> None:
     """Any record, before, between or after the readings; gaps must not make it worse than the bound."""
     ticks = ticks_of(gaps)
     affordable(system, ticks, wait=1)
@@ -199,8 +199,8 @@ def test_lifetime_is_never_below_brute_force(system: System, gaps: list[int], da
     ages = [tuple(a + data.draw(st.integers(0, late)) for a in system.ages) for _ in ticks]
     told = [system.told(t, a) for t, a in zip(ticks, ages, strict=True)]
     slices = [o.tick - age for o in told for age in o.ages]
-    bound = Accountant(system.plan()).lifetime(len(ticks), stale=late)
-    assert bound <= Accountant(system.plan()).lifetime(stale=late) * (1 + 1e-9)
+    bound = Accountant(system.plan()).every_moment(len(ticks), stale=late)
+    assert bound <= Accountant(system.plan()).every_moment(stale=late) * (1 + 1e-9)
     for moment in range(min(slices), max(slices) + 1):
         never_below(bound, snapshot_leakage(system.kernel, system.s, system.m, told, moment))
 

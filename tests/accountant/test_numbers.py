@@ -146,26 +146,26 @@ def test_limit_is_a_fixed_point_above_every_count() -> None:
         assert far[-1] == pytest.approx(limit, rel=1e-6)
 
 
-def test_lifetime_is_temporal_privacy_leakage() -> None:
+def test_every_moment_is_temporal_privacy_leakage() -> None:
     accountant = Accountant(Plan(CoupledChain([[1.0]], SYMMETRIC), Mean(), 1, 1.0))
     component = accountant.components[0]
     assert component.kernels.profile_table(1).largest(1.0) == pytest.approx(0.37399, abs=5e-6)
     bpl, fpl, tpl = temporal_leakage(SYMMETRIC, [1.0] * 60)
     assert bpl[-1] == pytest.approx(1.5261, abs=5e-5)
     assert fpl[0] == pytest.approx(1.5261, abs=5e-5)
-    assert accountant.lifetime() == pytest.approx(max(tpl), rel=1e-9)
-    assert accountant.lifetime() == pytest.approx(2.0522, abs=5e-5)
+    assert accountant.every_moment() == pytest.approx(max(tpl), rel=1e-9)
+    assert accountant.every_moment() == pytest.approx(2.0522, abs=5e-5)
     for n in (1, 2, 3, 7):
         *_, leakages = temporal_leakage(SYMMETRIC, [1.0] * n)
-        assert accountant.lifetime(n) == pytest.approx(max(leakages), rel=1e-9)
-    assert accountant.lifetime(1) == pytest.approx(1.0)
-    assert accountant.lifetime(100_000) == pytest.approx(accountant.lifetime())
+        assert accountant.every_moment(n) == pytest.approx(max(leakages), rel=1e-9)
+    assert accountant.every_moment(1) == pytest.approx(1.0)
+    assert accountant.every_moment(100_000) == pytest.approx(accountant.every_moment())
 
 
 @pytest.mark.parametrize(
     ("oldest", "gap", "epsilon_c"), [(2, 1, 0.5), (2, 2, 8.0), (3, 1, 1.0), (3, 2, 8.0), (3, 3, 0.5)]
 )
-def test_lifetime_at_unequal_ages_covers_the_rule_at_every_slice(oldest: int, gap: int, epsilon_c: float) -> None:
+def test_every_moment_at_unequal_ages_covers_the_rule_at_every_slice(oldest: int, gap: int, epsilon_c: float) -> None:
     """Each output adds its full alpha, without L, at every slice from its oldest to its newest."""
     kernel = joint_kernel(pair(0.75), SYMMETRIC)
     law = stationary(kernel)
@@ -183,8 +183,8 @@ def test_lifetime_at_unequal_ages_covers_the_rule_at_every_slice(oldest: int, ga
     before, after = told(back, cost), told(kernel, cost[::-1])[::-1]
     rule = max(b + a - c for b, a, c in zip(before, after, cost, strict=True))
     accountant = Accountant(Plan(CoupledChain(pair(0.75), SYMMETRIC), Mean(), ages, epsilon_c))
-    assert accountant.lifetime(2) >= rule
-    assert accountant.lifetime() >= rule
+    assert accountant.every_moment(2) >= rule
+    assert accountant.every_moment() >= rule
 
 
 def test_two_independent_components_equal_one() -> None:
@@ -209,7 +209,7 @@ def test_a_family_counts_its_worst_member() -> None:
     for n in (1, 3):
         assert family.after(n).epsilon == pytest.approx(max(a.after(n).epsilon for a in alone), rel=1e-9)
     assert family.limit().epsilon == pytest.approx(max(a.limit().epsilon for a in alone), rel=1e-6)
-    assert family.lifetime(3) == pytest.approx(max(a.lifetime(3) for a in alone), rel=1e-9)
+    assert family.every_moment(3) == pytest.approx(max(a.every_moment(3) for a in alone), rel=1e-9)
 
 
 def test_middle_sized_components_use_the_scalar_state() -> None:

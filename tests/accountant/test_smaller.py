@@ -62,7 +62,7 @@ def test_random_components_are_never_below_the_truth_nor_above_either_state(seed
         exact = truth(coupling, rows, age, epsilon_c, releases)
         certified, *alone = (accountant.after(releases).epsilon for accountant in accountants)
         assert exact * (1 - 1e-10) <= certified <= min(alone) * (1 + 1e-12)
-    for question in (Accountant.ceiling, Accountant.lifetime, lambda accountant: accountant.limit().epsilon):
+    for question in (Accountant.ceiling, Accountant.every_moment, lambda accountant: accountant.limit().epsilon):
         certified, *alone = map(question, accountants)
         assert certified <= min(alone) * (1 + 1e-12)
     # Gaps, other levels, late readings: the same at every moment of any history.
@@ -87,7 +87,7 @@ def test_neither_state_is_the_smaller_one_always() -> None:
     own, scalar, slices = by_kind(csdp.Plan(ring(6, 0.8, 0.1, 0.1, "forward"), csdp.Mean(), 0, 0.1))
     assert own.after(5).epsilon == scalar.after(5).epsilon < slices.after(5).epsilon
     assert own.limit().epsilon == slices.limit().epsilon < 0.5 * scalar.limit().epsilon
-    assert own.lifetime() == scalar.lifetime() < slices.lifetime() == math.inf
+    assert own.every_moment() == scalar.every_moment() < slices.every_moment() == math.inf
 
 
 def test_a_late_reading_counts_where_it_was_read() -> None:

@@ -70,7 +70,12 @@ def _compare(case: Case, out: Outcome) -> None:
     if released:
         out.compare("event of an accountant", accountant.event_level(late), truth.event(), tick)
         out.compare("group of an accountant", accountant.group_level(released), truth.group(spec), tick)
-        out.compare("lifetime of an accountant", accountant.lifetime(released, stale=late), truth.lifetime(spec), tick)
+        out.compare(
+            "every moment of an accountant",
+            accountant.every_moment(released, stale=late),
+            truth.every_moment(spec),
+            tick,
+        )
 
 
 def _reads(spec: PlanSpec, rows: dict[int, tuple[int, ...]], tick: int) -> list[int | None]:

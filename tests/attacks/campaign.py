@@ -43,17 +43,23 @@ def tags_of(case: Case) -> set[str]:
     specs = [spec for plan in case.plans for spec in plan.models]
     tags = {f"query {plan.ask.name}" for plan in case.plans}
     tags |= {f"chain {spec.kind.split()[0]}" for spec in specs} | {f"{case.s} of {case.m} states"}
-    tags |= {f"coupling {spec.kind.split()[-1]}" for spec in specs if spec.coupling is not None and spec.s > 1}
+    coupled = [spec for spec in specs if spec.coupling is not None and not spec.windows]
+    tags |= {f"coupling {spec.kind.split()[-1]}" for spec in coupled if spec.s > 1}
     present = {
         "schedule": any(plan.levels for plan in case.plans),
         "state asked for": case.alone and case.state != "auto",
         "per group": any(plan.ask.groups for plan in case.plans),
         "sequence by sequence": case.state == "vector"
-        or any(plan.large and spec.coupling is not None for plan in case.plans for spec in plan.models),
+        or any(
+            spec.windows or (plan.large and spec.coupling is not None) for plan in case.plans for spec in plan.models
+        ),
         "family": any(len(plan.models) > 1 for plan in case.plans),
         "private fit": any(spec.fit is not None for spec in specs),
-        "joint chain": any(spec.coupling is None for spec in specs),
-        "backward chain": any(spec.direction == "backward" for spec in specs),
+        "joint chain": any(spec.coupling is None and not spec.windows for spec in specs),
+        "backward chain": any(spec.direction == "backward" and not spec.windows for spec in specs),
+        "graph": any(spec.windows for spec in specs),
+        "longer memory": any(len(spec.windows) > 1 for spec in specs),
+        "edges inside a tick": any(edge[2] == 0 for spec in specs for window in spec.windows for edge in window),
         "family at once": any(spec.margin is not None for spec in specs),
         "clock": any(spec.how == "clock" for spec in specs),
         "given environment": any(spec.how == "hidden" for spec in specs),

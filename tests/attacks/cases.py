@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.models import Spec, other_spec, random_spec
+from attacks.models import Spec, graph_or_other_spec, other_spec, random_spec
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -22,6 +22,8 @@ BUILT_IN = ("mean", "sum", "max", "min", "count", "histogram", "identity", "line
 TABLES = ("above", "weighted", "average", "gap")
 #: Seeds from here on draw backward chains, families at once and environments, too; those below stay what they were.
 OTHER_MODELS = 1_000_000
+#: From here on most models are graphs.
+GRAPHS = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,11 +192,12 @@ def random_case(seed: int) -> Case:
 
 def _with_other_models(rng: Random, case: Case) -> Case:
     """The same history with models of other kinds, and states that change from plan to plan."""
+    draw = graph_or_other_spec if case.seed >= GRAPHS else other_spec
     made: dict[int, Spec] = {}
     plans = []
     for plan in case.plans:
         for spec in plan.models:
-            made.setdefault(id(spec), other_spec(rng, spec))
+            made.setdefault(id(spec), draw(rng, spec))
         models = tuple(made[id(spec)] for spec in plan.models)
         backward = any(spec.direction == "backward" for spec in models)
         known = any(spec.direction == "backward" and spec.how == "hidden" for spec in models)
@@ -208,8 +211,9 @@ def _with_other_models(rng: Random, case: Case) -> Case:
 
 def _state(rng: Random, plan: PlanSpec) -> str:
     """A state that the accountant can keep for all models of a plan."""
-    states = ["auto"] if any(spec.margin is not None for spec in plan.models) else ["auto", "metric", "scalar"]
-    alone = all(spec.coupling is not None for spec in plan.models)
+    limits = any(spec.margin is not None or spec.windows for spec in plan.models)
+    states = ["auto"] if limits else ["auto", "metric", "scalar"]
+    alone = all(spec.coupling is not None or spec.windows for spec in plan.models)
     return str(rng.choice([*states, *["vector"] * 3 * alone]))
 
 
@@ -228,13 +232,15 @@ def _forward_case(seed: int) -> Case:
         if before.ask.groups and rng.random() < 0.5:  # the same question of other groups
             following = replace(following, ask=replace(before.ask, groups=_groups(rng, s)))
         plans.append(following)
-    limits: dict[str, float | None] = {"budget": None, "event_limit": None, "lifetime_limit": None}
+    limits: dict[str, float | None] = {"budget": None, "event_limit": None, "moment_limit": None}
     if rng.random() < 0.3:
         limits["budget"] = float(rng.choice([0.2, 0.5, 1.0, 2.0, 4.0]))
     if rng.random() < 0.15:
         limits["event_limit"] = float(rng.choice([0.5, 1.0, 2.0, 4.0]))
     if rng.random() < 0.1:
-        limits["lifetime_limit"] = float(rng.choice([1.0, 2.0, 5.0, 10.0]))
+        limits["moment_limit"] = float(rng.choice([1.0, 2.0, 5.0, 10.0]))
+    limits["window"] = 1 + seed % 5
+    limits["window_limit"] = 3.0 if seed % 7 == 2 else None
     ticks = int(rng.integers(6, 16)) + 3 * (len(plans) - 1)
     steps = _steps(rng, len(plans), s, ticks, simple=rng.random() < 0.3)
     return Case(seed, tuple(replace(plan, large=seed % 3 == 0) for plan in plans), steps, limits)

@@ -369,10 +369,14 @@ class Drive:
             self.out.compare("budget", limit, max(truth), tick)
         if self.limits.get("event_limit") is not None:
             self.out.compare("event limit", self.limits["event_limit"], self.truth.event(), tick)  # type: ignore
-        if "lifetime" in charge:
-            self.out.compare("lifetime", charge["lifetime"], self.truth.lifetime(self.live), tick)
-        if self.limits.get("lifetime_limit") is not None:
-            self.out.compare("lifetime limit", self.limits["lifetime_limit"], self.truth.lifetime(self.live), tick)  # type: ignore
+        self.out.compare("every moment", charge["every_moment"], self.truth.every_moment(self.live), tick)
+        if self.limits.get("moment_limit") is not None:
+            self.out.compare("moment limit", self.limits["moment_limit"], self.truth.every_moment(self.live), tick)  # type: ignore
+        if self.limits.get("window") is not None:
+            window = self.truth.window(int(self.limits["window"]))  # type: ignore
+            self.out.compare("window", charge["window"], window, tick)
+            if self.limits["window_limit"] is not None:
+                self.out.compare("window limit", self.limits["window_limit"], window, tick)
 
     # ---- questions ---------------------------------------------------------------------------------------------------
 
@@ -402,12 +406,16 @@ class Drive:
         compare(f"summary present{who}", summary["present"], truth[later], newest + later)
         compare(f"summary event{who}", summary["event_level"], self.truth.event(), newest)
         compare(f"summary group{who}", summary["group_level"], self.truth.group(self.live), newest)
-        compare(f"summary lifetime{who}", summary["lifetime"], self.truth.lifetime(self.live), newest)
+        compare(f"summary every moment{who}", summary["every_moment"], self.truth.every_moment(self.live), newest)
         left = one.publisher.remaining(time=newest + 1)
         limits = one.publisher.limits
+        window = 0.0 if limits["window"] is None else self.truth.window(int(limits["window"]))
+        if limits["window"] is not None:
+            compare(f"summary window{who}", summary["window_level"], window, newest)
         if "budget" in left:
             compare(f"remaining budget{who}", limits["budget"] - left["budget"], min(truth[1], limits["budget"]), tick)
-        for name, used in (("event_limit", self.truth.event()), ("lifetime_limit", self.truth.lifetime(self.live))):
+        records = {"event_limit": self.truth.event(), "moment_limit": self.truth.every_moment(self.live)}
+        for name, used in {**records, "window_limit": window}.items():
             if name in left:
                 compare(f"remaining {name}{who}", limits[name] - left[name], min(used, limits[name]), tick)
         compare(f"guarantee of one release{who}", summary["guarantee"]["one_release"], self._one(one), tick)
@@ -431,8 +439,10 @@ class Drive:
             "present": (truth[0], max(truth)),
             "event": (self.truth.event(),) * 2,
             "group": (self.truth.group(self.live),) * 2,
-            "lifetime": (self.truth.lifetime(self.live),) * 2,
+            "every_moment": (self.truth.every_moment(self.live),) * 2,
         }
+        if self.limits.get("window") is not None:
+            now["window"] = (self.truth.window(int(self.limits["window"])),) * 2  # type: ignore
         for name, (here, ever) in now.items():
             self.out.compare(f"report {name}", certificate[name].epsilon, here, newest)
             if certificate[name].ceiling is not None:

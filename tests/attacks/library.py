@@ -31,7 +31,12 @@ def make_chain(spec: Spec) -> Any:
     """The model of the library."""
     rest: dict[str, Any] = {"values": spec.values, "names": NAMES[: spec.s]}
     chain: Any
-    if spec.environments:
+    if spec.windows:
+        chain = csdp.InfluenceGraph(spec.s, spec.values, spec.windows, names=rest["names"])
+        matrices = [np.asarray(edge[4]).tolist() for edge in spec.ahead]
+        ahead = {"matrices": matrices, "edges": [[*edge[:4], n] for n, edge in enumerate(spec.ahead)]}
+        chain = csdp.InfluenceGraph.from_dict({**chain.to_dict(), "forward": [ahead]})
+    elif spec.environments:
         how = {"clock": {"cycle": spec.cycle}, "hidden": {"switching": spec.switching}}
         chain = csdp.EnvironmentChain([make_chain(member) for member in spec.environments], **how[spec.how])
     elif spec.coupling is None:
@@ -40,7 +45,7 @@ def make_chain(spec: Spec) -> Any:
         chain = csdp.CoupledChain(spec.coupling, spec.transitions, direction=spec.direction, **rest)
     if spec.fit is not None:
         chain = chain.carrying(fit_cost={"epsilon": spec.fit, "mechanism": "counts", "sensitivity": 4})
-    return chain if spec.margin is None else csdp.InfluenceFamily.around(chain, spec.margin)
+    return chain if spec.margin is None else csdp.InfluenceGraph.around(chain, spec.margin)
 
 
 def make_query(ask: Ask, spec: Spec) -> Any:

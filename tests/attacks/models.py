@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.processes import Limits, ahead, back, backward_world, coupled_laws, periodic_world, product_kernel
-from oracle import World, closed_classes, connected, joint_kernel
+from oracle import Edge, Rooted, World, closed_classes, connected, joint_kernel, mixture_law
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -31,7 +31,8 @@ class Spec:
 
     `direction` "backward": the same numbers say what came before. `margin`: all backward processes whose influences are
     at most so much worse than those of this chain. `environments`: one chain for each environment; `how` it comes
-    about, "clock" (`cycle`) or "hidden" (`switching`), and `seed` of the paths that are tried.
+    about, "clock" (`cycle`) or "hidden" (`switching`), and `seed` of the paths that are tried. `windows`: a graph of
+    mixtures instead, by distance from the present, and its `ahead`, the edges of later values.
     """
 
     s: int
@@ -49,10 +50,17 @@ class Spec:
     cycle: tuple[int, ...] = ()
     switching: Array | None = None
     seed: int = 0
+    windows: tuple[tuple[Edge, ...], ...] = ()
+    ahead: tuple[Edge, ...] = ()
 
     @property
     def parts(self) -> list[list[int]]:
         """Sequences that the model ties together: by couplings, or by an environment that nobody sees."""
+        if self.windows:
+            ties = np.zeros((self.s, self.s))
+            for child, parent, *_ in (edge for edges in (*self.windows, self.ahead) for edge in edges):
+                ties[child, parent] = 1
+            return connected(ties)
         if self.coupling is None or self.how == "hidden":
             return [list(range(self.s))]
         return connected(self.coupling)
@@ -62,6 +70,8 @@ class Spec:
         law = law or f"coupling={self.coupling.tolist()}, transitions={self.transitions.tolist()}"  # type: ignore
         more = "" if self.fit is None else f", private fit {self.fit}"
         more += "" if self.direction == "forward" else ", backward"
+        if self.windows:
+            law = f"windows {self.windows}, ahead {self.ahead}"
         more += "" if self.margin is None else f", all within {self.margin}, seed {self.seed}"
         if self.environments:
             law = f"{self.how} {self.cycle or ''} {'' if self.switching is None else self.switching.tolist()}"
@@ -224,6 +234,32 @@ def _under_environments(rng: Random, given: Spec) -> Spec:
     )
 
 
+# ---- graphs ----------------------------------------------------------------------------------------------------------
+
+
+def graph_or_other_spec(rng: Random, given: Spec) -> Spec:
+    """A graph of mixtures with the values of a given model, mostly of memory two, or another kind of model."""
+    if rng.random() < 0.25:
+        return other_spec(rng, given)
+    windows = tuple(_edges(rng, given, lag) for lag in range(1, 1 + int(rng.choice([1, 2, 2, 2, 3]))))
+    ahead = _edges(rng, given, int(rng.choice([1, 2])))
+    return replace(given, kind="graph", direction="backward", windows=windows, ahead=ahead)
+
+
+def _edges(rng: Random, given: Spec, longest: int) -> tuple[Edge, ...]:
+    """Every sequence follows itself and others: ticks that are next to its own, and those before it in its tick."""
+    edges: list[Edge] = []
+    for child in range(given.s):
+        others = [(k, lag) for k in range(given.s) for lag in range(1, longest + 1) if (k, lag) != (child, longest)]
+        others += [(k, 0) for k in range(child)]
+        taken = rng.permutation(len(others))[: int(rng.integers(0, 3))]
+        parents = [(child, longest), *(others[n] for n in taken)]
+        shares = rng.integers(1, 10, len(parents)).astype(float)
+        for (parent, lag), weight in zip(parents, shares / shares.sum(), strict=True):
+            edges.append((child, parent, lag, float(weight), _transitions(rng, str(rng.choice(KINDS)), given.m)))
+    return tuple(edges)
+
+
 # ---- the laws that a model stands for --------------------------------------------------------------------------------
 
 #: Slices that laws which change from tick to tick are made for.
@@ -233,12 +269,14 @@ KERNELS = 3
 
 
 @lru_cache(maxsize=64)
-def worlds_of(spec: Spec) -> tuple[World, ...]:
+def worlds_of(spec: Spec) -> tuple[World | Rooted, ...]:
     """Laws under each of which what is certified must hold: all of them, or some that are drawn from the model's seed.
 
     Of a clock every phase that the first tick may have; of other environments some paths; of a family at once some
     members. Where the law of a first or last slice is anybody's, it is one under which sequences are independent.
     """
+    if spec.windows:
+        return (Rooted(mixture_law(spec.windows, spec.m, spec.ahead), spec.s, spec.m),)
     rng, whole = np.random.default_rng([17, spec.seed]), (FIRST, LAST, spec.s, spec.m)
     if spec.how == "clock":
         kernels = [spec.environments[e].kernel for e in spec.cycle]

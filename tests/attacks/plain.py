@@ -94,9 +94,9 @@ class Truth:
             return [[0.0] * (QUIET + 1)]
         return [world.told_from(self.outputs, tick, QUIET, "informed") for world in worlds_of(spec)]
 
-    def lifetime(self, plan: PlanSpec) -> float:
+    def every_moment(self, plan: PlanSpec) -> float:
         """The most that all outputs tell of one record, by someone who knows all other records of its tick."""
-        key = ("lifetime", id(plan))
+        key = ("every_moment", id(plan))
         if key not in self._known:
             slices = [n for o in self.outputs for n in o.reads]
             self._known[key] = max(
@@ -113,6 +113,10 @@ class Truth:
     def event(self) -> float:
         """Plain epsilon-DP of the record that was read most, private fits included."""
         return record_loss(self.outputs, self.s, self.m) + sum(self.fits.values())
+
+    def window(self, length: int) -> float:
+        """Plain epsilon-DP of so many consecutive records of one sequence, each of them in every private fit."""
+        return record_loss(self.outputs, self.s, self.m, length) + length * sum(self.fits.values())
 
     def group(self, plan: PlanSpec) -> float:
         """Plain DP of all records that were read of the sequences that the models tie together, private fits included.

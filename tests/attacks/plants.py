@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csdp.accountant import Accountant, account, build
+from csdp.accountant import Accountant, account, build, influence
 from csdp.accountant.influence import InfluenceComponent
 from csdp.accountant.kernels import EnvironmentKernels
-from csdp.bounds.influence import FamilyRule, WorstInfluenceRule
-from csdp.chain import CoupledChain, InfluenceFamily, environment
+from csdp.bounds.graph import GraphRule
+from csdp.bounds.influence import WorstRule
+from csdp.chain import CoupledChain, InfluenceGraph, environment
 from csdp.plan import Plan
 from csdp.publisher import charge, gate
 
@@ -59,8 +60,8 @@ def a_change_forgets(patch: Patch) -> None:
 
 def plans_never_read_the_same_records(patch: Patch) -> None:
     """Records that two plans read pay for the dearer one only."""
-    real = charge._earlier_costs
-    patch.setattr(charge, "_earlier_costs", lambda *given: replace(real(*given), overlap=False))
+    real = charge.earlier_costs
+    patch.setattr(charge, "earlier_costs", lambda *given: replace(real(*given), overlap=False))
 
 
 def an_estimator_fits_every_plan(patch: Patch) -> None:
@@ -122,8 +123,7 @@ def a_backward_chain_is_read_forward(patch: Patch) -> None:
 
 def a_family_is_its_point(patch: Patch) -> None:
     """The limits of a family are those of the chain in its middle."""
-    real = FamilyRule.__init__
-    patch.setattr(FamilyRule, "__init__", lambda self, family: real(self, InfluenceFamily.around(family.point, 0.0)))
+    patch.setattr(InfluenceGraph, "around", classmethod(lambda cls, chain, margin: chain))
 
 
 def a_clock_stands_still(patch: Patch) -> None:
@@ -151,8 +151,8 @@ def a_clock_shows_its_first_phase(patch: Patch) -> None:
 
 def a_given_environment_is_the_first(patch: Patch) -> None:
     """Every step happens under the first of the environments that are possible."""
-    real = WorstInfluenceRule.__init__
-    patch.setattr(WorstInfluenceRule, "__init__", lambda self, chains: real(self, chains[:1]))
+    real = WorstRule.__init__
+    patch.setattr(WorstRule, "__init__", lambda self, rules: real(self, rules[:1]))
     move = EnvironmentKernels._move
 
     def move_by_the_first(self: Any, block: Any, phase: int, *, whole: bool) -> Any:
@@ -161,6 +161,27 @@ def a_given_environment_is_the_first(patch: Patch) -> None:
         return move(self, block, phase, whole=whole)
 
     patch.setattr(EnvironmentKernels, "_move", move_by_the_first)
+
+
+# ---- graphs ----------------------------------------------------------------------------------------------------------
+
+
+def the_last_window_holds_near_the_present(patch: Patch) -> None:
+    """Values next to the present are taken to follow what older values follow."""
+    real = GraphRule.pull
+    patch.setattr(GraphRule, "pull", lambda self, children, distance, lag: real(self, children, self.memory, lag))
+
+
+def later_values_reveal_nothing_of_a_moment(patch: Patch) -> None:
+    """Every moment counts the past and the releases of the moment itself."""
+    real = influence.every_moment
+
+    def every_moment(graph: InfluenceGraph, cost: Any) -> Any:
+        assert graph.forward is not None
+        windows = [window.part(window.edge_lags < 0, np.arange(1), window.sequences) for window in graph.forward]
+        return real(graph._again(forward=tuple(windows)), cost)
+
+    patch.setattr(influence, "every_moment", every_moment)
 
 
 #: Seeds of histories that find each of them.

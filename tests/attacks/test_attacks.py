@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from attacks.campaign import reported, run_case, run_seeds
-from attacks.cases import OTHER_MODELS, Ask, Case, PlanSpec, Step, random_case
+from attacks.cases import GRAPHS, OTHER_MODELS, Ask, Case, PlanSpec, Step, random_case
 from attacks.history import Outcome
 from attacks.models import Spec
 from attacks.plants import (
@@ -28,7 +28,9 @@ from attacks.plants import (
     a_vector_state_tells_what_its_largest_sequence_tells,
     an_estimator_fits_every_plan,
     late_readings_cost_nothing,
+    later_values_reveal_nothing_of_a_moment,
     missing_sequences_are_charged_as_planned,
+    the_last_window_holds_near_the_present,
     the_peak_is_now,
 )
 from oracle import joint_kernel
@@ -36,6 +38,7 @@ from oracle import joint_kernel
 #: Histories in this sample; `make attack` runs others.
 SAMPLE = range(40 if os.environ.get("CSDP_FULL") else 24)
 OTHERS = range(OTHER_MODELS + 87, OTHER_MODELS + 107)  # with many clocks and hidden environments
+OF_GRAPHS = range(GRAPHS, GRAPHS + 16)
 #: The sequences of a chain that wakes up late.
 LATE = (np.full((2, 2), 0.5), np.broadcast_to([[0.999, 0.001], [0.1, 0.9]], (2, 2, 2, 2)))
 
@@ -113,6 +116,13 @@ def chains_by_turns(how: str, *, large: bool) -> Case:
     return Case(9, (PlanSpec((both,), Ask("sum"), (1, 1), 1.0, large=large),), pushes(4))
 
 
+def copies_of_two_ticks_later() -> Case:
+    """Old values copy what came two ticks later, the newest one what came next."""
+    near, far = (((0, 0, lag, 1.0, FAST),) for lag in (1, 2))
+    kept = Spec(1, 2, FAST, np.eye(1), FAST, np.arange(2.0), "graph", windows=(near, far), ahead=far)
+    return Case(10, (PlanSpec((kept,), Ask("sum"), (1,), 1.0),), pushes(9))
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[[Case], Outcome]:
     def one(case: Case) -> Outcome:
@@ -139,6 +149,17 @@ def test_no_number_of_other_models_is_below_the_truth() -> None:
     assert coverage.releases > 50
     assert coverage.checks > 500
     assert {"backward chain", "family at once", "clock", "given environment", "state vector"} <= set(coverage.tags)
+
+
+def test_no_number_of_graphs_is_below_the_truth() -> None:
+    coverage = run_seeds(OF_GRAPHS)
+    assert not coverage.findings, "\n".join(reported(coverage))
+    assert coverage.releases > 40
+    assert coverage.checks > 300
+    assert {"graph", "longer memory", "edges inside a tick", "stale readings", "missing sequences"} <= set(
+        coverage.tags
+    )
+    assert {"change of plan", "unequal ages", "gaps"} <= set(coverage.tags)
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
@@ -169,6 +190,8 @@ def test_a_wrong_rule_is_found(
         (a_clock_stands_still, partial(chains_by_turns, "clock", large=False)),
         (a_given_environment_is_the_first, partial(chains_by_turns, "hidden", large=False)),
         (a_given_environment_is_the_first, partial(chains_by_turns, "hidden", large=True)),
+        (the_last_window_holds_near_the_present, copies_of_two_ticks_later),
+        (later_values_reveal_nothing_of_a_moment, copies_of_two_ticks_later),
     ],
 )
 def test_a_wrong_rule_that_few_histories_find_is_found_by_one_made_for_it(

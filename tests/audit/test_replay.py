@@ -39,7 +39,7 @@ def gaps(ticks=30, sequences=1):
     [
         (plan(), {"budget": 0.3}),
         (plan(stale_limit=1), {"event_limit": 2.0}),
-        (plan(PAIR, (1, 2), 0.5, stale_limit=1), {"budget": 2.0, "lifetime_limit": 40.0}),
+        (plan(PAIR, (1, 2), 0.5, stale_limit=1), {"budget": 2.0, "moment_limit": 40.0}),
         (plan(PAIR, 2, schedule=Schedule((0.5, 0.0, 0.2), then=0.1)), {"budget": 1.0}),
     ],
     ids=["budget", "stale", "unequal ages", "schedule"],

@@ -9,7 +9,7 @@ import pytest
 
 import csdp
 import csdp.bounds
-from csdp.bounds.influence import FamilyRule, InfluenceRule, WorstInfluenceRule
+from csdp.bounds.influence import InfluenceRule, WorstRule, influence_rule
 from csdp.bounds.metric import FlowSolver, LawPairs
 
 #: Compiled sums may be rounded otherwise; the search for flows may end elsewhere, and any end is a bound.
@@ -52,9 +52,9 @@ def test_influence(run_by_python, states, sparse):
     state = random.exponential(0.3, size=(3, states, states)) * (1 - np.eye(states))
 
     def compute():
-        rules = [InfluenceRule(chains[0]), WorstInfluenceRule(chains)]
+        rules = [InfluenceRule(chains[0]), WorstRule([InfluenceRule(chain) for chain in chains])]
         if states <= 3:
-            rules.append(FamilyRule(csdp.InfluenceFamily.around(chains[0], 0.02)))
+            rules.append(influence_rule(csdp.InfluenceGraph.around(chains[0], 0.02)))
         return [rule.advance(state, steps) for rule in rules for steps in (1, 4)]
 
     for compiled, plain in zip(compute(), run_by_python(compute), strict=True):

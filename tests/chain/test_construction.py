@@ -265,7 +265,7 @@ def test_what_a_chain_hands_out_cannot_change_it():
     given = {"epsilon": 0.5, "fit": "a", "more": {"states": 2}}
     chain = sample().carrying(fit_cost=given)
     digest, kept = chain.digest, {"epsilon": 0.5, "fit": "a", "more": {"states": 2}}
-    family = csdp.InfluenceFamily.around(sample(direction="backward").carrying(fit_cost=given), 0.01)
+    family = csdp.InfluenceGraph.around(sample(direction="backward").carrying(fit_cost=given), 0.01)
     plan = csdp.Plan(chain, "mean", ages=1, epsilon_c=1.0)
     for cost in (given, chain.fit_cost, chain.to_dict()["fit_cost"], plan.record()["chain"][0]["fit_cost"]):
         cost["epsilon"] = cost["more"]["states"] = 0

@@ -47,7 +47,7 @@ MEANINGS = {
     "--epsilon-c": "float",
     "--budget": "float",
     "--event-limit": "float",
-    "--lifetime-limit": "float",
+    "--moment-limit": "float",
     "--seed": "int",
 }
 

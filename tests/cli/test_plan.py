@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from csdp import CoupledChain, Mean, Plan, find_plan
+from csdp import Accountant, CoupledChain, InfluenceGraph, Mean, Plan, find_plan
+from csdp.chain.files import save_model
 from csdp.estimate import LearnedEstimator, Observation
 from csdp.planning.plan_file import PlanFile
 
@@ -36,7 +37,16 @@ def test_a_given_age_and_noise(run, paper, tmp_path):
     assert (content["ages"], content["epsilon_c"], content["plan_digest"]) == ([1, 3], 0.5, plan.digest)
     assert PlanFile.load(tmp_path / "plan.json").plan == plan
     assert content["leakage"]["epsilon"] >= plan.certified.epsilon
-    assert "leakage in the long run" in run(*asked).stdout
+    said = run(*asked).stdout
+    assert said.index("the present, in the long run") < said.index("any moment") < said.index("mean squared error")
+    assert content["every_moment"] == Accountant(plan).every_moment(stale=2)
+
+
+def test_a_moment_that_nothing_bounds_is_said_with_what_to_do(run, tmp_path):
+    around = InfluenceGraph.around(CoupledChain(PAPER.coupling, PAPER.transitions, direction="backward"), 0.01)
+    save_model(around, tmp_path / "graph.json")
+    said = run("plan", tmp_path / "graph.json", "--age", "1", "--epsilon-c", "0.5").stdout
+    assert "grows with every release under this" in said
 
 
 @pytest.mark.parametrize(

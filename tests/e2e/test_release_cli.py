@@ -91,7 +91,7 @@ def test_the_whole_path(place, tmp_path, data, kind):
     out = tmp_path / f"released{kind}"
     output = release(place, tmp_path, place / data, out, "--budget", "0.5").stdout
     assert "38 of 40 ticks of home published, 38 of them charged now" in output
-    for words in ("present", "event", "group", "lifetime", "Not promised:", "To quote: Everything published of home"):
+    for words in ("present", "event", "group", "moment", "Not promised:", "To quote: Everything published of home"):
         assert words in output
     rows = read(out)
     assert [row["tick"] for row in rows] == list(range(2, 40))
@@ -107,7 +107,7 @@ def test_the_whole_path(place, tmp_path, data, kind):
     assert promised["event"]["epsilon"] == 1
     assert promised["group"]["epsilon"] == pytest.approx(76)
     assert promised["group"]["ceiling"] is None
-    assert promised["lifetime"]["epsilon"] <= promised["lifetime"]["ceiling"]
+    assert promised["every_moment"]["epsilon"] <= promised["every_moment"]["ceiling"]
     assert certificate["counts"]["published"] == 38
 
     assert heads(tmp_path / "ledger.db") == {"home": certificate["ledger"]["head_hash"]}

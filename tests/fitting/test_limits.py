@@ -122,7 +122,7 @@ def fitted():
 
 def test_a_backward_fit_beyond_metric_size_carries_a_family_at_once(fitted):
     family = fitted.family
-    assert isinstance(family, csdp.InfluenceFamily)
+    assert isinstance(family, csdp.InfluenceGraph)
     assert family.confidence == fitted.fitted.confidence == 0.95
     assert (fitted.fitted.ensemble_method, fitted.fitted.ensemble) == ("limits", 0)
     assert family.point == fitted.without_family()

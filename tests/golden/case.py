@@ -27,7 +27,7 @@ def build_model(data: Data) -> Any:
     if kind == "joint":
         return csdp.JointChain(data["kernel"], states=data["states"], sequences=data["sequences"])
     if kind == "limits":
-        return csdp.InfluenceFamily.around(build_model(data["point"]), data["margin"])
+        return csdp.InfluenceGraph.around(build_model(data["point"]), data["margin"])
     members = [build_model(one) for one in data["members"]]
     return csdp.EnvironmentChain(members, cycle=data.get("cycle"), switching=data.get("switching"))
 
@@ -86,7 +86,7 @@ def _snapshot(plan: csdp.Plan, step: Data) -> list[Any]:
 
 def _charge(entry: Any) -> list[Any]:
     charge = entry.data()["charge"]
-    names = ("present", "peak", "event", "lifetime")
+    names = ("present", "peak", "event", "every_moment")
     return [entry.tick, *(None if charge.get(name) is None else _hex(charge[name]) for name in names)]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp import CoupledChain, EnvironmentChain, Family, InfluenceFamily, JointChain, Plan
+from csdp import CoupledChain, EnvironmentChain, Family, InfluenceGraph, JointChain, Plan
 from csdp.accountant import Accountant
 from csdp.chain.files import read_model
 from csdp.errors import CsdpError
@@ -39,7 +39,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "joint": lambda: JointChain(_chain(1).kernel(), states=2, sequences=2),
     "clock": lambda: EnvironmentChain(_members(lonely=True), cycle=[0, 1]),
     "hidden": lambda: EnvironmentChain(_members(direction="backward"), switching=[[0.9, 0.1], [0.3, 0.7]]),
-    "influences": lambda: InfluenceFamily.around(_chain(1, direction="backward"), 0.01),
+    "influences": lambda: InfluenceGraph.around(_chain(1, direction="backward"), 0.01),
 }
 DERIVED: dict[str, Derive] = {
     "pickle": lambda model: pickle.loads(pickle.dumps(model)),
@@ -80,7 +80,7 @@ def numbers(model: Any) -> dict[str, Any]:
         "fits": lambda: csdp.chain.private_fits(model),
         "laws": lambda: model.marginals().tolist(),
         "charged": lambda: (accountant.after(1).epsilon, accountant.epsilon(gap)),
-        "levels": lambda: (accountant.group_level(2), accountant.lifetime(2)),
+        "levels": lambda: (accountant.group_level(2), accountant.every_moment(2)),
     }
     for bound in ("auto", "slice"):
         asked[bound] = lambda b=bound: csdp.leakage(model, "sum", ages=1, epsilon_c=1.0, bound=b).epsilon

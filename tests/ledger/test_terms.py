@@ -147,15 +147,19 @@ def test_terms_that_were_recorded_in_another_form_are_read_and_verified(
 
 def test_the_recorded_form_of_states_and_charges() -> None:
     """Ledgers that were written before must be read, and go on in the same form."""
-    earlier = EarlierPlans(releases=3, event=0.5, group=1.5, slice=0.25, slice_any=0.5, newest=7, overlap=True)
+    costs = {"event": 0.5, "group": 1.5, "slice": 0.25, "slice_any": 0.5, "total": 1.5, "level": 0.5}
+    earlier = EarlierPlans(releases=3, newest=7, overlap=True, youngest=1, oldest=2, **costs)
     state = DatasetState({"tick": 9}, 4, 1, 2.0, ("data", "wall"), {"a": 1.0}, earlier)
     text = encode(state.to_record(), "a state")
     assert text == (
-        '{"accountant":{"tick":9},"cost":2.0,"earlier":{"event":0.5,"group":1.5,"newest":7,"overlap":true,"releases":3,'
-        '"slice":0.25,"slice_any":0.5},"fits":{"a":1.0},"releases":4,"stale":1,"times":["data","wall"]}'
+        '{"accountant":{"tick":9},"cost":2.0,"earlier":{"event":0.5,"group":1.5,"level":0.5,"newest":7,"oldest":2,'
+        '"overlap":true,"releases":3,"slice":0.25,"slice_any":0.5,"total":1.5,"youngest":1},"fits":{"a":1.0},'
+        '"releases":4,"stale":1,"times":["data","wall"]}'
     )
     assert DatasetState.from_record(decode(text)) == state
     assert encode(DatasetState().to_record(), "a state") == '{"accountant":{},"cost":0.0,"releases":0,"stale":0}'
+    old = {name: value for name, value in vars(earlier).items() if name not in {"total", "level", "youngest", "oldest"}}
+    assert EarlierPlans.from_record(old) == replace(earlier, youngest=None, oldest=None)
     timeless = replace(state, times=(), releases=0).to_record()
     assert DatasetState.from_record(timeless).times == ("ticks",)  # of the releases under the earlier plan
     assert DatasetState.from_record({**timeless, "releases": 2, "earlier": None}).times == ("ticks",)
@@ -163,6 +167,7 @@ def test_the_recorded_form_of_states_and_charges() -> None:
     charge = Charge(0.1, peak=0.2, event=0.5, algorithm=1)
     assert charge.to_record() == {"present": 0.1, "peak": 0.2, "event": 0.5, "algorithm": 1}
     assert Charge.from_record({**charge.to_record(), "later": 3.0}) == charge
+    assert Charge.from_record({**charge.to_record(), "lifetime": 3.0}) == replace(charge, every_moment=3.0)
 
 
 @pytest.mark.parametrize("lacking", ["accountant", "releases", "stale", "cost"])

@@ -11,14 +11,15 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
 from csdp import CoupledChain, Mean, Plan, Publisher, replay
-from csdp.errors import InputError, LedgerTermsError
-from csdp.ledger import Ledger, store
+from csdp.errors import BudgetExceeded, InputError, LedgerConflictError, LedgerTermsError
+from csdp.ledger import Charge, Ledger, store
 from csdp.plan import ALGORITHM
 from csdp.publisher import Release, Standing
 from csdp.report.certificate import certify
@@ -94,6 +95,36 @@ class TestVersion02:
                 Publisher(PLAN, dataset="initial", ledger=ledger, budget=2.0)
             with pytest.raises(InputError, match="Make the chain again without it"):
                 Plan.from_json(ledger.dataset("initial").terms.plan_json)
+
+    def test_a_recorded_limit_of_the_lifetime_stays_in_force_as_one_on_every_moment(self, tmp_path: Path) -> None:
+        with Ledger.open(unpack("0.2", tmp_path)) as ledger:
+            terms = ledger.dataset("gaps").terms
+            assert (terms.limits.moment_limit, terms.further) == (50.0, {})
+            plan, limits = Plan.from_json(terms.plan_json), vars(terms.limits)
+            with pytest.raises(LedgerConflictError, match="moment_limit"):
+                Publisher(plan, dataset="gaps", ledger=ledger, budget=4.0, event_limit=2.0)
+            with Publisher(plan, dataset="gaps", ledger=ledger, **limits) as publisher:
+                assert publisher.remaining()["moment_limit"] > 45
+                lowered = publisher.change_plan(plan, from_tick=12, moment_limit=4.0)
+                lowered.observe([0] * plan.model.sequences, time=11)
+                with pytest.raises(BudgetExceeded) as caught:
+                    lowered.push([0] * plan.model.sequences, time=12)
+                assert caught.value.limit_name == "moment_limit"
+            old = json.loads(next(line for line in ledger.export("gaps") if '"terms"' in line))
+            assert old["limits"] == {"budget": 4.0, "event_limit": 2.0, "lifetime_limit": 50.0}
+            charges = [entry.data()["charge"] for entry in ledger.entries("gaps", kind="reserve")]
+            assert Charge.from_record(charges[0]).every_moment == charges[0]["lifetime"] > 1.6
+            assert ledger.verify() == []
+            assert replay(ledger, dataset="gaps").findings == ()
+
+    def test_a_lifetime_recorded_too_low_is_found(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        read = Charge.from_record.__func__
+        monkeypatch.setattr(
+            Charge, "from_record", classmethod(lambda cls, record: replace(read(cls, record), every_moment=0.5))
+        )
+        with Ledger.open(unpack("0.2", tmp_path)) as ledger:
+            found = replay(ledger, dataset="gaps").findings
+        assert any("of any moment is recorded as 0.5, below" in str(one) for one in found)
 
     def test_a_repeated_tick_is_the_old_output(self, tmp_path: Path) -> None:
         with Ledger.open(unpack("0.2", tmp_path)) as ledger:

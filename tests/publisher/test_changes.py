@@ -57,7 +57,7 @@ def test_a_change_of_chain_counts_the_history_under_any_model(file: Path) -> Non
 
 
 def test_records_that_both_plans_read_count_twice(file: Path) -> None:
-    """Event level and lifetime: older ages read again what was published before the change."""
+    """Event level and every moment: older ages read again what was published before the change."""
     with opened(file, budget=None, event_limit=0.8) as publisher:
         publisher.publish(panel(5))
         older = publisher.change_plan(plan(ages=4), from_tick=5)
@@ -73,24 +73,24 @@ def test_records_that_both_plans_read_count_twice(file: Path) -> None:
         assert same_age.summary()["event_level"] == pytest.approx(0.7)
 
 
-def test_lifetime_is_carried_over_a_change(file: Path) -> None:
+def test_every_moment_is_carried_over_a_change(file: Path) -> None:
     with opened(file, budget=None, plan=plan(epsilon_c=2.0)) as publisher:
         publisher.publish(panel(5))
         before = publisher.summary()
         changed = publisher.change_plan(plan(epsilon_c=0.01), from_tick=5)
         after = changed.summary()
-        assert after["lifetime"] >= before["lifetime"] * (1 - 1e-9)
+        assert after["every_moment"] >= before["every_moment"] * (1 - 1e-9)
         assert after["group_level"] >= before["group_level"] * (1 - 1e-9)
         changed.publish(panel(4, first=4))
         after = changed.summary()
-        assert after["lifetime"] >= before["lifetime"] * (1 - 1e-9)
+        assert after["every_moment"] >= before["every_moment"] * (1 - 1e-9)
         assert after["group_level"] == pytest.approx(4 * 2.0 + 3 * 0.01)
         again = changed.change_plan(plan(CoupledChain([[1.0]], [[0.9, 0.1], [0.2, 0.8]]), ages=6), from_tick=9)
         state = again.ledger.summary(NAME).state
         assert state.earlier.overlap
         assert state.earlier.releases == 7
-        assert again.summary()["lifetime"] >= after["lifetime"] * (1 - 1e-9)
-        assert math.isfinite(again.summary()["lifetime"])
+        assert again.summary()["every_moment"] >= after["every_moment"] * (1 - 1e-9)
+        assert math.isfinite(again.summary()["every_moment"])
         assert again.plan.query.source == Mean()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from csdp import CoupledChain, EnvironmentChain, Family, InfluenceFamily, replay
+from csdp import CoupledChain, EnvironmentChain, Family, InfluenceGraph, replay
 from csdp.chain import fits_epsilon, private_fits, recorded_fits
 from csdp.errors import BudgetExceeded
 from csdp.ledger import Ledger
@@ -42,8 +42,8 @@ def _tied() -> CoupledChain:
     [
         lambda: _tied().subchain([1]),
         lambda: CLOCK.carrying(fit_cost={"epsilon": 0.4, "fit": "a"}).subchain([1]),
-        lambda: InfluenceFamily.around(BACK.carrying(fit_cost={"epsilon": 0.4, "fit": "a"}), 0.01).subchain([1]),
-        lambda: InfluenceFamily.around(BACK, 0.01).carrying(fit_cost={"epsilon": 0.4, "fit": "a"}),
+        lambda: InfluenceGraph.around(BACK.carrying(fit_cost={"epsilon": 0.4, "fit": "a"}), 0.01).subchain([1]),
+        lambda: InfluenceGraph.around(BACK, 0.01).carrying(fit_cost={"epsilon": 0.4, "fit": "a"}),
     ],
     ids=["part", "part under a clock", "part of a family", "family"],
 )
@@ -157,11 +157,11 @@ def test_the_group_level_under_a_chain_that_ties_more(file: Path) -> None:
         assert tied.summary()["group_level"] == pytest.approx(3 * 2 * 0.5)
 
 
-def test_a_change_that_passes_the_lifetime_limit_is_refused(file: Path) -> None:
+def test_a_change_that_passes_the_moment_limit_is_refused(file: Path) -> None:
     """Under another chain the old releases count in full; this record's limit would never be kept again."""
     other = CoupledChain([[1.0]], [[0.99, 0.01], [0.01, 0.99]])
-    with started(file, PUBLIC, lifetime_limit=1.2) as publisher:
+    with started(file, PUBLIC, moment_limit=1.2) as publisher:
         publisher.publish(panel(4))
-        assert publisher.summary()["lifetime"] <= 1.2
-        with pytest.raises(BudgetExceeded, match="what all releases reveal of a record would be"):
+        assert publisher.summary()["every_moment"] <= 1.2
+        with pytest.raises(BudgetExceeded, match="reveals of any moment would be"):
             publisher.change_plan(plan(other, epsilon_c=0.5), from_tick=4)

@@ -179,17 +179,17 @@ def test_a_status_is_never_that_of_an_earlier_tick(file: Path) -> None:
 
 
 def test_summary_and_remaining(file: Path) -> None:
-    with opened(file, event_limit=2.0, lifetime_limit=5.0, on_refusal="skip") as publisher:
-        assert publisher.remaining() == {"budget": BUDGET, "event_limit": 2.0, "lifetime_limit": 5.0}
+    with opened(file, event_limit=2.0, moment_limit=5.0, on_refusal="skip") as publisher:
+        assert publisher.remaining() == {"budget": BUDGET, "event_limit": 2.0, "moment_limit": 5.0}
         empty = publisher.summary()
-        assert (empty["published"], empty["present"], empty["event_level"], empty["lifetime"]) == (0, 0.0, 0.0, 0.0)
+        assert (empty["published"], empty["present"], empty["event_level"], empty["every_moment"]) == (0, 0.0, 0.0, 0.0)
         publisher.publish(panel(6))
         accountant = Accountant(plan())
         left = publisher.remaining()
         summary = publisher.summary()
         assert left["budget"] == pytest.approx(BUDGET - summary["present"])
         assert left["event_limit"] == pytest.approx(1.5)
-        assert left["lifetime_limit"] == pytest.approx(5.0 - accountant.lifetime())
+        assert left["moment_limit"] == pytest.approx(5.0 - accountant.every_moment(4))
         state = accountant.restore(publisher.ledger.summary(NAME).state.accountant)
         for wait in (1, 3, 10):
             later = publisher.remaining(time=5 + wait)["budget"]

@@ -87,25 +87,25 @@ def test_event_limit(file: Path) -> None:
             publisher.push([0], time=1)
 
 
-def test_lifetime_limit(file: Path) -> None:
+def test_moment_limit(file: Path) -> None:
     accountant = Accountant(plan())
-    limit = accountant.lifetime(4) * (1 + 1e-9)
-    with opened(file, budget=None, lifetime_limit=limit) as publisher:
+    limit = accountant.every_moment(4) * (1 + 1e-9)
+    with opened(file, budget=None, moment_limit=limit) as publisher:
         for t in range(5):
             publisher.push(snapshot(t), time=t)
-        assert publisher.remaining()["lifetime_limit"] == pytest.approx(0.0, abs=1e-6)
+        assert publisher.remaining()["moment_limit"] == pytest.approx(0.0, abs=1e-6)
         with pytest.raises(BudgetExceeded) as caught:
             publisher.push(snapshot(5), time=5)
-        assert caught.value.limit_name == "lifetime_limit"
-        assert caught.value.spent == pytest.approx(accountant.lifetime(4))
-        assert caught.value.requested == pytest.approx(accountant.lifetime(5))
-        assert publisher.summary()["lifetime"] == pytest.approx(accountant.lifetime(4))
-        assert look_ahead(publisher, 5) == Outlook(None, 0, limited_by="lifetime_limit")
-    with opened(file, dataset="for ever", budget=None, lifetime_limit=accountant.lifetime()) as publisher:
+        assert caught.value.limit_name == "moment_limit"
+        assert caught.value.spent == pytest.approx(accountant.every_moment(4))
+        assert caught.value.requested == pytest.approx(accountant.every_moment(5))
+        assert publisher.summary()["every_moment"] == pytest.approx(accountant.every_moment(4))
+        assert look_ahead(publisher, 5) == Outlook(None, 0, limited_by="moment_limit")
+    with opened(file, dataset="for ever", budget=None, moment_limit=accountant.every_moment()) as publisher:
         assert len(publisher.publish(panel(50))) == 49
 
 
-@pytest.mark.parametrize("limit", ["budget", "event_limit", "lifetime_limit"])
+@pytest.mark.parametrize("limit", ["budget", "event_limit", "moment_limit"])
 def test_nothing_is_left_of_a_limit_that_is_lowered_below_what_is_spent(file: Path, limit: str) -> None:
     """Lowering it is allowed, and ends the releases; nothing left is 0 and no debt."""
     with opened(file, budget=None) as publisher:

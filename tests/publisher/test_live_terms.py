@@ -11,7 +11,7 @@ import pytest
 from csdp.audit.replay import replay
 from csdp.errors import LedgerTermsError
 from csdp.fran import Output
-from csdp.ledger import Admission, Charge, DatasetState, Ledger, TickGrid
+from csdp.ledger import Admission, Charge, DatasetState, Ledger, PrivacyLimits, TickGrid
 from csdp.publisher import Publisher, Release, Skipped
 from csdp.publisher.gate import record_output
 from csdp.publisher.sources import Ready
@@ -58,7 +58,7 @@ def test_a_lowered_budget_binds_a_publisher_that_is_already_open(publisher_at: O
     assert second.ledger.verify() == []
 
 
-@pytest.mark.parametrize(("limit", "low"), [("budget", 0.2), ("event_limit", 0.4), ("lifetime_limit", 0.4)], ids=str)
+@pytest.mark.parametrize(("limit", "low"), [("budget", 0.2), ("event_limit", 0.4), ("moment_limit", 0.4)], ids=str)
 def test_every_limit_binds_once_it_is_recorded(publisher_at: Open, limit: str, low: float) -> None:
     """Also where the publisher was opened without it."""
     first, second = publisher_at(budget=None), publisher_at(budget=None)
@@ -70,7 +70,7 @@ def test_every_limit_binds_once_it_is_recorded(publisher_at: Open, limit: str, l
     assert LIMITED[limit] in batch.skipped[1].reason
 
 
-LIMITED = {"budget": "the present", "event_limit": "of a record", "lifetime_limit": "all releases reveal"}
+LIMITED = {"budget": "the present", "event_limit": "of a record", "moment_limit": "reveals of any moment"}
 
 
 def test_a_publisher_of_an_old_plan_at_every_step(publisher_at: Open) -> None:
@@ -106,7 +106,7 @@ def test_a_change_does_not_bring_back_limits_that_others_have_lowered(publisher_
     first.publish(panel(3))
     first.change_plan(LOUD, from_tick=3, budget=0.2, event_limit=5.0)
     changed = second.change_plan(plan(epsilon_c=0.25), from_tick=3)
-    assert changed.limits == {"budget": 0.2, "event_limit": 5.0, "lifetime_limit": None}
+    assert changed.limits == vars(PrivacyLimits(budget=0.2, event_limit=5.0))
 
 
 def test_of_two_changes_at_once_the_second_is_told(publisher_at: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_of_two_changes_at_once_the_second_is_told(publisher_at: Open, monkeypat
     monkeypatch.setattr(Ledger, "change_plan", late)
     with pytest.raises(LedgerTermsError, match="meanwhile"):
         second.change_plan(LOUD, from_tick=2, event_limit=1.0)
-    assert second.limits == {"budget": 0.2, "event_limit": None, "lifetime_limit": None}
+    assert second.limits == vars(PrivacyLimits(budget=0.2))
 
 
 @pytest.mark.parametrize(

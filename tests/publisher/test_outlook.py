@@ -16,7 +16,7 @@ CASES = [
     (0.1, {"budget": 1.0}, True),
     (0.3, {"budget": 0.4}, False),
     (0.1, {"budget": 0.3}, False),
-    (0.1, {"budget": 5.0, "lifetime_limit": 3.0}, True),
+    (0.1, {"budget": 5.0, "moment_limit": 3.0}, True),
     (0.1, {"budget": 5.0}, True),
     (0.1, {"event_limit": 0.4}, False),
     (0.1, {}, False),
@@ -74,6 +74,9 @@ def test_after_a_lower_limit_publishing_rests_and_resumes(tmp_path):
 
 
 def test_words_name_the_limit_that_ends_it():
-    assert "what all releases reveal of a record above its limit" in Outlook(None, 0, limited_by="lifetime_limit").words
+    assert (
+        "what everything published reveals of any moment above its limit"
+        in Outlook(None, 0, limited_by="moment_limit").words
+    )
     assert Outlook(4, 1).words == "The limits allow 1 number in a row."
     assert "at least 20 numbers in a row" in Outlook(4, 20, more=True, limited_by="budget").words

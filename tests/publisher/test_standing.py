@@ -19,7 +19,7 @@ from csdp.report.certificate import certify
 
 from publisher.rules import NAME, ONE, opened, panel  # isort: skip
 
-LIMITS = {"budget": 0.6, "event_limit": 2.0, "lifetime_limit": 3.0}
+LIMITS = {"budget": 0.6, "moment_limit": 3.0, "event_limit": 2.0, "window": 5, "window_limit": 3.0}
 
 
 def answers(of: Publisher | Standing) -> dict[str, Any]:

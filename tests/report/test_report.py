@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from csdp import Accountant, CoupledChain, InfluenceFamily, Ledger, Mean, Panel, Plan, Publisher, leakage
+from csdp import Accountant, CoupledChain, InfluenceGraph, Ledger, Mean, Panel, Plan, Publisher, leakage
 from csdp.bounds.result import as_text
 from csdp.errors import InputError
 from csdp.report import figures, page
@@ -108,8 +108,8 @@ class TestPage:
         check_plain_words(path.read_text(encoding="utf-8"))
 
     def test_every_page_explains_its_words(self, ledger_report, outline):
-        assert {f"word-{word}" for word in page.GLOSSARY} <= set(outline.ids)
-        assert {"#words", "#word-present", "#word-event", "#word-group", "#word-lifetime"} <= set(outline.links)
+        assert {f"word-{word.replace(' ', '-')}" for word in page.GLOSSARY} <= set(outline.ids)
+        assert {"#words", "#word-the-present", "#word-any-moment", "#word-event", "#word-group"} <= set(outline.links)
         glossary = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8")
         known = {
             word.strip() for row in re.findall(r"^\| ([^|]+) \|", glossary, re.MULTILINE) for word in row.split(",")
@@ -211,7 +211,7 @@ class TestCertificate:
         assert certificate["present"].ceiling == pytest.approx(accountant.limit().epsilon, rel=1e-6)
         assert certificate["event"].ceiling == 1.0
         assert certificate["group"].ceiling is None
-        assert certificate["lifetime"].ceiling == accountant.lifetime()
+        assert certificate["every_moment"].ceiling == accountant.every_moment()
 
     def test_with_late_readings_the_ceiling_is_the_cap(self, tmp_path):
         plan = Plan(PAPER, Mean(), 2, 1.0, stale_limit=3)
@@ -222,19 +222,22 @@ class TestCertificate:
         assert certificate["event"].ceiling == 4.0
         assert certificate.sentence == "Nothing has been published of d yet."
 
-    def test_after_a_change_of_plan_nothing_is_said_of_the_future(self, tmp_path):
+    def test_after_a_change_of_plan_only_records_have_a_ceiling(self, tmp_path):
+        """Releases under an earlier plan may have read newer data; what records cost is followed across changes."""
         plan = Plan(PAPER, Mean(), 2, 1.0)
         with Ledger.open(tmp_path / "l.db") as ledger, Publisher(plan, dataset="d", ledger=ledger) as gate:
             gate.publish(Panel.from_states(PAPER.simulate(5, seed=5)))
             changed = gate.change_plan(Plan(PAPER, Mean(), 4, 1.0), from_tick=10)
             certificate = certify(changed, ledger)
         assert certificate["present"].ceiling is None
-        assert certificate["lifetime"].ceiling is None
+        moment = Accountant(plan).every_moment()
+        assert certificate["every_moment"].ceiling == pytest.approx(moment)  # no reading is read by both plans
+        assert certificate["event"].ceiling == 1.0
 
     def test_words_and_numbers(self, tmp_path):
         *_, certificate, _ = released(tmp_path)
         content = certificate.to_dict()
-        assert list(content["guarantees"]) == ["present", "event", "group", "lifetime"]
+        assert list(content["guarantees"]) == ["present", "every_moment", "event", "group"]
         assert as_text(certificate["present"].epsilon) in certificate.sentence
         assert "if the sequences follow the model" in certificate.sentence
         assert any("missing" in words for words in certificate.assumptions)
@@ -244,7 +247,7 @@ class TestCertificate:
 
 def test_a_report_of_a_ledger_has_plain_words_first(tmp_path):
     backward = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
-    plan = Plan(InfluenceFamily.around(backward, 0.01), "mean", ages=8, epsilon_c=1.0)
+    plan = Plan(InfluenceGraph.around(backward, 0.01), "mean", ages=8, epsilon_c=1.0)
     with Publisher(plan, dataset="d", ledger=tmp_path / "ledger.db", budget=0.5) as publisher:
         publisher.publish(Panel.from_states(backward.simulate(20, seed=1)))
     report_ledger(tmp_path / "ledger.db", tmp_path / "out", dataset="d", version="9.9")

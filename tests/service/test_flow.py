@@ -179,7 +179,7 @@ def test_answers_have_the_fields_that_the_page_lists_and_no_others(served):
     assert set(status["outlook"]) == listed["outlook"]
     assert set().union(*charged) | {"reason"} == listed["ledger"]
     for answer in (described, status):
-        assert set(answer["limits"]) == {"budget", "event_limit", "lifetime_limit"}
+        assert set(answer["limits"]) == {"budget", "moment_limit", "event_limit", "window", "window_limit"}
         assert set(answer["model"]) == {"status", "reason", "words"}
     assert set(status["age_of_information"][0]) == {"sequence", "planned", "age"}
 

@@ -12,7 +12,7 @@ from csdp.errors import CsdpError, InputError, NotUsefulError
 from csdp.planning.plan_file import PlanFile
 from csdp.stream import Clock, FileSource, StreamSource
 from csdp.stream.mqtt import MqttSource, make_client
-from csdp.stream.spec import load_plan, open_source, open_stream, read_spec, resolve_names
+from csdp.stream.spec import LimitsSection, load_plan, open_source, open_stream, read_spec, resolve_names
 
 GOOD = """\
 dataset = "house"
@@ -67,7 +67,7 @@ def test_a_good_one(spec, tmp_path):
     assert found.clock == Clock(step=3600, lateness=90, origin=1704067200, ahead=60)
     assert (found.ledger, found.plan) == (str(tmp_path / "ledger.db"), tmp_path / "plan.json")
     assert (found.source.kind, found.sink.kind, found.by_wall_clock) == ("stdin", "stdout", True)
-    assert found.limits == {"budget": 0.5, "event_limit": None, "lifetime_limit": None}
+    assert found.limits == LimitsSection(budget=0.5)
     assert spec(('"ledger.db"', '"postgresql://me@db/x"')).ledger == "postgresql://me@db/x"
 
 
@@ -85,6 +85,13 @@ def test_a_good_one(spec, tmp_path):
         ("lateness = 300", "origin = 1.5", "clock.origin: 1.5 given"),
         ("lateness = 300", "lateness = 300\nahead = '6min'", "clock: ahead: 360 given"),
         ("[clock]", "[limits]\nbudget = -1\n[clock]", "limits.budget: -1 given; input should be greater than 0"),
+        ("[clock]", "[limits]\nlifetime_limit = 3.5\n[clock]", "limits: lifetime_limit: its name is moment_limit now"),
+        ("[clock]", "[limits]\nwindow_limit = 6.0\n[clock]", "limits: window_limit: given without window"),
+        (
+            "[clock]",
+            "[limits]\nwindow = 0\n[clock]",
+            "limits.window: 0 given; input should be greater than or equal to 1",
+        ),
         ("[clock]", "[limits]\nbuget = 1\n[clock]", "limits: buget: unknown key (did you mean 'budget'?)"),
         ('kind = "stdin"', 'kind = "kafka"', "tags: 'stdin', 'input', 'http', 'file', 'mqtt'"),
         ('kind = "stdin"', 'kind = "stdin"\npath = "x"', "source: path: unknown key; allowed: kind"),

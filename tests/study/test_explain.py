@@ -20,6 +20,7 @@ SETTINGS = {
     "error-against-leakage": set(),
     "budget": {"0.5", "0.02", "0.7", "1.5"},
     "network": {"0.8", "0.1", "0.3"},
+    "graph": {"0.4", "0.15"},
     "noise": {"0.5"},
 }
 

@@ -21,6 +21,7 @@ from csdp.accountant.fixed_point import Consecutive
 from csdp.accountant.record import Lateness, Pending, Stale, State, simplify_stale
 from csdp.aging import find_vantages
 from csdp.bounds.result import Leakage, round_up
+from csdp.bounds.units import tie
 from csdp.chain.steps import MAX_STATES, joint_states
 from csdp.errors import CsdpError, InputError
 from csdp.numbers import Floats
@@ -342,7 +343,7 @@ class Accountant:
 
     # ---- other guarantees ----------------------------------------------------------------------------------------
 
-    def lifetime(
+    def every_moment(
         self, releases: int | None = None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
     ) -> float:
         """What all releases, before and after it, reveal of one record: temporal privacy leakage.
@@ -353,7 +354,7 @@ class Accountant:
             earlier: what releases under earlier plans add to one slice (`slice_cost`).
             overlap: whether this plan reads slices that they read.
         """
-        each = (one.lifetime(releases, stale=stale, earlier=earlier, overlap=overlap) for one in self.components)
+        each = (one.every_moment(releases, stale=stale, earlier=earlier, overlap=overlap) for one in self.components)
         return round_up(max(each))
 
     def slice_cost(self, stale: int = 0, *, any_model: bool = False) -> float:
@@ -363,8 +364,27 @@ class Accountant:
         return max(each.record_cost(stale, 0.0, overlap=False) for each in self.components)
 
     def event_level(self, stale: int = 0) -> float:
-        """Plain epsilon-DP of one record: epsilon_c of every release that reads it (repeated readings count again)."""
-        return round_up(self.plan.epsilon_c * (1 + stale))
+        """Plain epsilon-DP of one record: epsilon_c of every release that reads it (repeated readings count again).
+
+        With units, of the readings of a unit at one tick.
+        """
+        return round_up(self.plan.unit_level * (1 + stale))
+
+    def window_level(self, length: int, stale: int = 0) -> float:
+        """Plain epsilon-DP of any `length` consecutive readings of one sequence, from any number of releases.
+
+        Proof. A release at tick T reads one reading of a sequence of age a: that of tick T - a - d, where its delay d
+        is at most `stale`. If it lies in the window n, ..., n + length - 1, then n + a <= T <= n + length - 1 + a +
+        stale: T is one of length + stale consecutive ticks, and there is at most one release at each. All other
+        readings known, a release depends on the window through the one reading that it reads of it, and reveals at most
+        epsilon_c of it. (length (1 + stale), which counts every reading by itself, is never smaller.) With units, so do
+        the sequences of each age, and their sum is the level of a unit.
+
+        Args:
+            length: consecutive ticks.
+            stale: by how many ticks a reading may be older than planned.
+        """
+        return round_up(self.plan.unit_level * (length + stale))
 
     def group_level(self, releases: int = 1) -> float:
         """Plain DP of all records of all releases, of sequences that the model ties together, however tied."""
@@ -378,8 +398,9 @@ class Accountant:
 
     @cached_property
     def largest_component(self) -> int:
-        """Sequences that the model, or some member of a family, ties together."""
-        return max(len(component) for model in self.plan.chain.members for component in model.components())
+        """Sequences that the model, or some member of a family, ties together, or that belong to one unit."""
+        parts = (tie(model.components(), self.plan.units) for model in self.plan.chain.members)
+        return max(len(component) for components in parts for component in components)
 
     def history_cost(self) -> float:
         """What one release adds, at most, to the log ratio of the history under any model."""
@@ -555,7 +576,7 @@ def _describe(plan: Plan, value: float, bound: str) -> Leakage:
     """The leakage of the present under a plan, rounded up, with its assumptions."""
     return Leakage(
         epsilon=round_up(value),
-        bound=bound if bound not in {"cap", "none"} else "slice",
+        bound="group" if bound in {"cap", "none"} else bound,
         adversary="informed",
         environment="given" if find_vantages(plan.model)[0][1].given else None,
         assumptions=(

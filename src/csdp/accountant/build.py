@@ -14,6 +14,7 @@ from csdp.bounds.influence import costs_by_age, has_influence
 from csdp.bounds.leakage import Component as Part
 from csdp.bounds.leakage import Setting
 from csdp.bounds.slice import has_slice
+from csdp.bounds.units import tie
 from csdp.chain import Model
 from csdp.chain.steps import METRIC_STATES
 from csdp.numbers import Floats
@@ -49,10 +50,16 @@ def build_components(plan: Plan, rule: Rule = "auto", known: Known | None = None
 
 
 def _components_of(model: Model, plan: Plan, rule: Rule, known: Known | None) -> list[Component]:
-    setting = Setting.make(model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary="informed")
+    setting = Setting.make(
+        model, plan.query, ages=plan.ages, epsilon_c=plan.epsilon_c, adversary="informed", units=plan.units
+    )
     labels = plan.query.labels(plan.ages)
     built: list[Component] = []
-    for members, copies in model.distinct_components(labels):
+    if plan.units:
+        parts = [(members, 1) for members in tie(model.components(), plan.units)]
+    else:
+        parts = model.distinct_components(labels)
+    for members, copies in parts:
         part = Part(setting, members)
         alike = None if copies == 1 else labels.tobytes()
         # Components that are alike are no longer so once one of them is read late.
@@ -66,6 +73,7 @@ def _components_of(model: Model, plan: Plan, rule: Rule, known: Known | None) ->
                 members,
                 ages=_ages(part),
                 cost=_noise_cost(part),
+                blocks=part.blocks,
                 rule="auto" if rule == "vector" else rule,
                 known=known,
             )
@@ -99,7 +107,7 @@ def _by_sequence(part: Part, stale_limit: int) -> InfluenceComponent | SliceComp
     setting, model = part.setting, part.model
     costs = costs_by_age(setting.query, part.members, ages=_ages(part), epsilon_c=setting.epsilon_c)
     kind = InfluenceComponent if has_influence(model) else SliceComponent
-    return kind(model, part.members, costs, alpha=part.alpha, stale_limit=stale_limit)
+    return kind(model, part.members, costs, alpha=part.alpha, blocks=part.blocks, stale_limit=stale_limit)
 
 
 def _ages(part: Part) -> list[int]:

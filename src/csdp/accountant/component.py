@@ -14,12 +14,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+
 from csdp.accountant.record import Stale, was_late
 from csdp.aging import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
 from csdp.bounds.influence import Recursion, has_influence, influence_rule
 from csdp.bounds.metric import PAIR_STATES, AgedPairs
 from csdp.bounds.slice import has_slice, one_step, slice_bound
-from csdp.chain import Model
+from csdp.bounds.triples import Windows, windows_of
+from csdp.bounds.units import Units, largest_of
+from csdp.chain import Model, is_graph
 from csdp.errors import InputError
 from csdp.numbers import Bools, Floats
 
@@ -29,6 +33,8 @@ Kind = Literal["metric", "scalar", "contraction", "cap", "vector", "slice"]
 PEAK_STEPS = 24
 #: Steps over which the caps of a large component are followed; they do not grow after that.
 CAP_STEPS = 64
+#: Steps since the newest reading from which on windows of three sequences are followed.
+WINDOW_STEPS = 2
 #: Laws of the aged snapshot that are cached.
 _CACHED_LAWS = 48
 
@@ -57,12 +63,14 @@ class Component(ABC):
     #: which components are alike if this one stands for several; None if it stands alone
     alike: bytes | None = None
 
-    def __init__(self, model: Model, ages: Sequence[int], alpha: float) -> None:
+    def __init__(self, model: Model, ages: Sequence[int], alpha: float, blocks: Units) -> None:
         self.model = model
         self.ages = tuple(sorted(set(ages)))
         #: d(k) epsilon_c: what one release costs however the sequences are tied
         self.alpha = alpha
-        self.caps = Caps(model)
+        #: the places of sequences whose states are one secret
+        self.blocks = blocks
+        self.caps = Caps(model, blocks)
 
     @property
     def finds_rest(self) -> bool:
@@ -142,7 +150,9 @@ class Component(ABC):
         """What no number of releases exceeds when all that was read is `steps` old, and the bound that gives it."""
         return self.caps.at(steps)
 
-    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
+    def every_moment(
+        self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
+    ) -> float:
         """What all releases, before and after it, reveal of one record: the group level unless more is known.
 
         Args:
@@ -174,8 +184,9 @@ class Caps:
     The least of them at every number of steps, each computed once.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, blocks: Units) -> None:
         self._model = model
+        self._blocks = blocks
         self._known: dict[int, tuple[float, str]] = {}
         self._pairs: dict[tuple[int, Vantage], AgedPairs] = {}
 
@@ -185,7 +196,9 @@ class Caps:
             if len(self._pairs) > _CACHED_LAWS:
                 self._pairs.clear()
             ages = [steps] * self._model.sequences
-            self._pairs[steps, vantage] = AgedPairs(self._model, ages=ages, adversary="informed", vantage=vantage)
+            self._pairs[steps, vantage] = AgedPairs(
+                self._model, ages=ages, adversary="informed", vantage=vantage, blocks=self._blocks
+            )
         return self._pairs[steps, vantage]
 
     def _freshness(self, steps: int) -> float:
@@ -204,6 +217,11 @@ class Caps:
     def _influence(self) -> Recursion:
         return influence_rule(self._model)
 
+    @cached_property
+    def windows(self) -> Windows | None:
+        """Windows of three sequences, if the model has them."""
+        return windows_of(self._model)
+
     def _compute(self, steps: int) -> tuple[float, str]:
         model = self._model
         caps: list[tuple[float, str]] = [(math.inf, "none")]
@@ -213,9 +231,16 @@ class Caps:
             with suppress(InputError):  # a given environment that leaves the law of the present open
                 caps.append((self._freshness(steps) * (1 + 1e-13), "freshness"))
         if has_influence(model):
-            caps.append((float(self._influence.cap(min(steps, CAP_STEPS)).max()), "influence"))
+            counted = min(steps, CAP_STEPS)
+            cap = self._influence.cap(counted)
+            if counted >= WINDOW_STEPS and self.windows is not None:
+                for state in self.windows.follow(self._influence.unbounded(), counted)[1:]:
+                    cap = np.minimum(cap, self.windows.present(state))  # it never grows with the steps
+            swing = model.swing if is_graph(model) else None
+            cap = cap if swing is None else cap + swing
+            caps.append((largest_of(cap.max(axis=(1, 2)), self._blocks), "influence"))
         if has_slice(model) and len(caps) < 2 and steps > 1:  # no freshness: what decays with age, and never grows
-            caps.append((float(slice_bound(model, min(steps, CAP_STEPS)).ranges.max()), "slice"))
+            caps.append((largest_of(slice_bound(model, min(steps, CAP_STEPS)).ranges, self._blocks), "slice"))
         elif has_slice(model):
-            caps.append((float(one_step(model)[0].max()), "slice"))
+            caps.append((largest_of(one_step(model)[0], self._blocks), "slice"))
         return min(caps)

@@ -1,18 +1,23 @@
-"""`InfluenceComponent`: a component of any size of a backward chain, followed sequence by sequence."""
+"""`InfluenceComponent`: a component of any size of a graph or a backward chain, followed sequence by sequence."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 
 import numpy as np
 
-from csdp.accountant.component import PEAK_STEPS, Before, Component, Kind, Read, worst_component
+from csdp.accountant.component import PEAK_STEPS, WINDOW_STEPS, Before, Component, Kind, Read, worst_component
 from csdp.accountant.fixed_point import follow_to_rest
+from csdp.accountant.moment import every_moment
 from csdp.accountant.record import Lateness, Stale, was_late
 from csdp.bounds.influence import Recursion, influence_rule
 from csdp.bounds.metric import PAIR_STATES
-from csdp.chain import Model
+from csdp.bounds.units import Units, largest_of
+from csdp.chain import InfluenceGraph, Model, is_graph
+from csdp.errors import InputError
 from csdp.numbers import Floats
 
 #: Steps for which a state waits for late readings, if the plan allows them; later ones count more.
@@ -27,6 +32,7 @@ class SequenceCosts(Component):
         members: its sequences in the whole model.
         costs: by age, (k s, m, m): what a release reveals between any two states of a sequence.
         alpha: the whole cost of a release.
+        blocks: the places of sequences whose states are one secret.
         stale_limit: how many steps older than planned a reading may be, if the component stands alone.
     """
 
@@ -37,9 +43,10 @@ class SequenceCosts(Component):
         costs: Mapping[int, Floats],
         *,
         alpha: float,
+        blocks: Units,
         stale_limit: int = 0,
     ) -> None:
-        super().__init__(model, list(costs), alpha)
+        super().__init__(model, list(costs), alpha, blocks)
         self.members = tuple(members)
         self._costs = {age: np.tile(cost, (model.phases, 1, 1)) for age, cost in costs.items()}  # a block a phase
         self._readers = {age: cost.any(axis=(1, 2)) for age, cost in costs.items()}
@@ -109,10 +116,16 @@ class InfluenceComponent(SequenceCosts):
 
     def initial_state(self) -> Floats:
         """The state before any release."""
-        return np.zeros((self.model.phases * self.model.sequences, self.model.states, self.model.states))
+        return self._rule.start()
 
     def worst_log_ratio(self, state: Floats) -> float:
-        """The worst log ratio of the history between any two snapshots: sequences are changed one after the other."""
+        """The worst log ratio of the history between any two snapshots: sequences are changed one after the other.
+
+        Under longer memory the newest snapshot alone does not decide the past.
+        """
+        if self._rule.memory > 1:
+            return math.inf if state.any() else 0.0
+        state = self._rule.present(state)
         by_phase = state.max(axis=(1, 2)).reshape(self.model.phases, -1)
         return float(by_phase.sum(axis=1).max()) * (1 + 1e-12)
 
@@ -121,22 +134,27 @@ class InfluenceComponent(SequenceCosts):
         for component, state in before:
             if isinstance(component, InfluenceComponent) and self.is_same(component):
                 return np.minimum(state, cost * self._off_diagonal)
-        return self.initial_state() + (min(cost, worst_component(before)) if before else cost) * self._off_diagonal
+        level = min(cost, worst_component(before)) if before else cost
+        return self._rule.add_everywhere(self.initial_state(), level)
 
     def add(self, state: Floats, read: Read, *, behind: int = 0, share: float = 1.0) -> Floats:
         """Add what a release reads at one slice, sequence by sequence.
 
         A release that counts whole does so for every sequence, and so does what is read behind the state's slice.
         """
+        rule = self._rule
         if read.whole:
-            return np.asarray(state + self.alpha * share * self._off_diagonal)
-        if behind:
-            level = min(self.alpha, float(self.each_cost(read).sum()) * (1 + 1e-12))
-            return np.asarray(state + level * share * self._off_diagonal)
+            return rule.add_everywhere(state, self.alpha * share)
         cost = self._costs[read.age]
         if read.rows is not None:
             cost = np.where(np.tile(read.rows, self.model.phases)[:, None, None], cost, 0.0)
-        return np.asarray(state + share * cost)
+        if not behind:
+            return rule.add(state, share * cost)
+        placed = rule.add_before(state, share * cost, behind)
+        if placed is not None:
+            return placed
+        level = min(self.alpha, float(self.each_cost(read).sum()) * (1 + 1e-12))
+        return rule.add_everywhere(state, level * share)
 
     def advance(self, state: Floats, steps: int) -> Floats:
         """The state seen from `steps` slices later."""
@@ -146,7 +164,17 @@ class InfluenceComponent(SequenceCosts):
         """Leakage of the present, `steps` after the slice of the state, and the bound that gives it."""
         if not state.any():
             return 0.0, "influence"
-        return self._apply_cap(float(self.advance(state, steps).max()), steps)
+        revealed = self._rule.present(self.advance(state, steps))
+        windows = self.caps.windows
+        if steps >= WINDOW_STEPS and windows is not None:
+            revealed = np.minimum(revealed, windows.present(windows.follow(state, steps)[-1]))
+        return self._apply_cap(self._largest(revealed), steps)
+
+    def _largest(self, revealed: Floats) -> float:
+        """The largest of what is revealed of the newest values, with what slow levels add."""
+        swing = self.model.swing if is_graph(self.model) else None
+        revealed = revealed if swing is None else revealed + swing
+        return largest_of(revealed.max(axis=(1, 2)), self.blocks)
 
     def _apply_cap(self, value: float, steps: int) -> tuple[float, str]:
         """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper.
@@ -163,16 +191,24 @@ class InfluenceComponent(SequenceCosts):
 
         The rule is monotone: once a state is below an earlier one in every entry, nothing later passes what was seen.
         """
-        aged = self.advance(state, steps)
+        worst = self._peak(self._rule, self.advance(state, steps), steps)
+        windows = self.caps.windows
+        if steps >= WINDOW_STEPS and windows is not None:
+            worst = min(worst, self._peak(windows, windows.follow(state, steps)[-1], steps))
+        return worst
+
+    def _peak(self, rule: Recursion, aged: Floats, steps: int) -> float:
+        """The peak by one rule."""
         seen = [aged]
         for _ in range(PEAK_STEPS):
-            aged = self._rule.advance(aged)
+            aged = rule.advance(aged)
             if any((aged <= earlier).all() for earlier in seen):
                 break
             seen.append(aged)
-        else:
-            return max(*(float(each.max()) for each in seen), self.cap(steps + PEAK_STEPS + 1)[0])
-        return max(self._apply_cap(float(earlier.max()), steps + n)[0] for n, earlier in enumerate(seen))
+        found = [self._largest(rule.present(each)) for each in seen]
+        if len(seen) > PEAK_STEPS:
+            return max(*found, self.cap(steps + PEAK_STEPS + 1)[0])
+        return max(self._apply_cap(value, steps + n)[0] for n, value in enumerate(found))
 
     def state_at_rest(self) -> Floats | None:
         """A state that a release at every tick does not raise, at the oldest age; None if none is found."""
@@ -182,3 +218,28 @@ class InfluenceComponent(SequenceCosts):
         rule, cost, kind = self._rule.reduced(once)
         state = follow_to_rest(rule.advance, cost, self._off_diagonal)
         return state if state is None or kind is None else state[kind]
+
+    def every_moment(
+        self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
+    ) -> float:
+        """What all releases, before and after, reveal of one value: the recursion in both directions of time.
+
+        Every value is charged for every release that may read it, so that gaps and ages do not matter.
+        """
+        whole = super().every_moment(releases, stale=stale, earlier=earlier, overlap=overlap)
+        graph = self._own_graph
+        if graph is None or graph.forward is None:
+            return whole
+        cost = sum(self._costs.values()) * (1 + stale)
+        level = earlier * self._off_diagonal
+        cost = cost + level if overlap else np.maximum(cost, level)
+        return min(whole, largest_of(every_moment(graph, cost).max(axis=(1, 2)), self.blocks))
+
+    @cached_property
+    def _own_graph(self) -> InfluenceGraph | None:
+        """The model as a graph, if it has a law forwards."""
+        if is_graph(self.model):
+            return self.model
+        with suppress(InputError):
+            return InfluenceGraph.from_chain(self.model)
+        return None

@@ -20,6 +20,7 @@ from csdp.accountant.kernels import BackwardKernel, EnvironmentKernels, apart
 from csdp.accountant.record import Lateness, Stale, was_late
 from csdp.aging import PLAIN, Vantage, list_paths
 from csdp.bounds.metric import AgedPairs, FlowSolver, answer_distances, contraction_coefficient
+from csdp.bounds.units import Units
 from csdp.chain import EnvironmentChain, Model
 from csdp.chain.environment import PathView
 from csdp.chain.steps import METRIC_STATES
@@ -29,7 +30,7 @@ from csdp.numbers import Bools, Floats, Indices
 SCALAR_STATES = 256
 #: Slices between the newest and the oldest age over which a metric state is replayed.
 METRIC_SPREAD = 8
-#: Releases up to which a lifetime is followed one by one.
+#: Releases up to which every moment is followed one by one.
 _COUNTED = 2000
 
 
@@ -67,7 +68,7 @@ class Known:
     """What does not depend on a common age or on the noise: one search owns it and hands it from plan to plan."""
 
     def __init__(self) -> None:
-        self.caps: dict[str, Caps] = {}  # by the digest of the component's model
+        self.caps: dict[str, Caps] = {}  # by the digest of the component's model, and its units
         self.kernels: dict[str, BackwardKernel | EnvironmentKernels] = {}
         self.rests: dict[tuple[str, str, bytes], Floats | None] = {}  # by digest, kind and cost; of one age
 
@@ -80,6 +81,7 @@ class JointComponent(Component):
         members: its sequences in the whole model.
         ages: the ages at which its sequences are read.
         cost: what a release costs.
+        blocks: the places of sequences whose states are one secret.
         rule: "metric" or "scalar" for that state if it fits; "auto" for the sharper of them.
         known: what other components have computed already.
     """
@@ -91,13 +93,14 @@ class JointComponent(Component):
         *,
         ages: Sequence[int],
         cost: Cost,
+        blocks: Units,
         rule: str = "auto",
         known: Known | None = None,
     ) -> None:
-        super().__init__(model, ages, cost.alpha)
+        super().__init__(model, ages, cost.alpha, blocks)
         self._members = tuple(members)
         self._cost = cost
-        self._digest = model.digest
+        self._digest = model.digest + repr(blocks) * (len(blocks) < model.sequences)
         self._known = Known() if known is None else known
         self.caps = self._known.caps.setdefault(self._digest, self.caps)
         self.kind: Kind = _choose_kind(model, spread=self.ages[-1] - self.ages[0], is_sum=bool(cost.answers), rule=rule)
@@ -243,13 +246,16 @@ class JointComponent(Component):
         return self.caps.pairs(steps, Vantage(self.model.kind != "clock", None if self.model.cycle is None else phase))
 
     def _neighbour_distance(self, state: Floats) -> float:
-        """At age 0 the state itself is the leakage, between snapshots that differ in one sequence."""
+        """At age 0 the state itself is the leakage, between snapshots that differ in one sequence or unit."""
         s, m = self.model.sequences, self.model.states
         digits = np.array(np.unravel_index(self.kernels.seen, (m,) * s)).T
         differ = digits[:, None, :] != digits[None, :, :]
-        return float(state[differ.sum(axis=2) == 1].max(initial=0.0))
+        inside = [differ.sum(axis=2) == differ[:, :, list(block)].sum(axis=2) for block in self.blocks]
+        return float(state[np.logical_or.reduce(inside)].max(initial=0.0))
 
     def _contraction_over_paths(self, steps: int) -> float:
+        if len(self.blocks) < self.model.sequences:  # it compares presents that differ in one sequence
+            return 1.0
         if steps not in self._contractions:
             chain = self._environments.model
             views = (PathView(chain, path) for path in list_paths(chain, steps))
@@ -293,12 +299,14 @@ class JointComponent(Component):
             value = max(profiles) * (1 + 1e-12)
         return min(value, self.cap(steps)[0])
 
-    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
+    def every_moment(
+        self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
+    ) -> float:
         """What all releases, before and after, reveal of one record (temporal privacy leakage, Cao et al. 2017).
 
         Under environments nothing sharper than the group level is known.
         """
-        whole = super().lifetime(releases, stale=stale, earlier=earlier, overlap=overlap)
+        whole = super().every_moment(releases, stale=stale, earlier=earlier, overlap=overlap)
         if self.kind == "cap" or not isinstance(self.kernels, BackwardKernel):
             return whole
         cost = self.record_cost(stale, earlier, overlap=overlap)

@@ -15,6 +15,7 @@ from csdp.accountant.influence import SequenceCosts
 from csdp.accountant.joint import JointComponent
 from csdp.accountant.record import Stale
 from csdp.bounds.slice import SliceHistory
+from csdp.bounds.units import largest_of
 from csdp.numbers import Floats
 
 #: Slices before the newest reading that are followed one by one.
@@ -103,7 +104,7 @@ class SliceComponent(SequenceCosts):
         costs = self._costs_by_slice(state)
         if not state[WINDOW].any():  # nothing lies further back, so the past may be taken as known further back
             costs = [*costs, *([None] * WINDOW)]
-        value = float(self._history.leakage(steps, costs).max())
+        value = largest_of(self._history.leakage(steps, costs), self.blocks)
         cap, why = self.cap(steps)
         return (value, "slice") if value <= cap else (cap, why)
 
@@ -130,7 +131,7 @@ class SmallerComponent(Component):
     kind: Kind = "scalar"
 
     def __init__(self, scalar: JointComponent, slices: SliceComponent) -> None:
-        super().__init__(scalar.model, scalar.ages, scalar.alpha)
+        super().__init__(scalar.model, scalar.ages, scalar.alpha, scalar.blocks)
         self._parts: tuple[JointComponent, SliceComponent] = (scalar, slices)
         self.caps, self.alike = scalar.caps, slices.alike
 
@@ -194,9 +195,11 @@ class SmallerComponent(Component):
         """A bound on the leakage `steps` after the slice of the state and later, by either state."""
         return min(part.decaying_bound(own, steps) for part, own in self._split(state))
 
-    def lifetime(self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False) -> float:
+    def every_moment(
+        self, releases: int | None, *, stale: int = 0, earlier: float = 0.0, overlap: bool = False
+    ) -> float:
         """What all releases, before and after, reveal of one record."""
-        return min(part.lifetime(releases, stale=stale, earlier=earlier, overlap=overlap) for part in self._parts)
+        return min(part.every_moment(releases, stale=stale, earlier=earlier, overlap=overlap) for part in self._parts)
 
 
 def _join(states: Iterable[Floats]) -> Floats:

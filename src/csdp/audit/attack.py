@@ -2,7 +2,7 @@
 
 Forward: the law of the slices that releases read, tick by tick, and from its newest slice that of the present.
 Backward: the law of the states at every tick given all outputs. The leakage of the present bounds the first; it does
-not protect the second, which is why old readings need the event and lifetime numbers.
+not protect the second, which is why old readings need noise (any moment, event).
 """
 
 from __future__ import annotations

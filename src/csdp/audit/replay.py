@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from csdp.accountant import Accountant, Lateness, State
-from csdp.bounds.result import as_text, round_up
-from csdp.chain import fits_epsilon, join_fits, recorded_fits
+from csdp.bounds.result import as_text
+from csdp.chain import join_fits, recorded_fits
 from csdp.errors import AlteredPlanError, InputError, LedgerError
-from csdp.ledger import Charge, Entry, Ledger, PrivacyLimits, Terms
+from csdp.ledger import Charge, DatasetState, Entry, Ledger, PrivacyLimits, Terms
 from csdp.plan import ALGORITHM, Plan, check_supported
+from csdp.publisher.charge import LIMITED, DatasetAccount, earlier_costs
 
 #: Relative difference allowed for another machine, and for the solver of another version, whose bounds hold as well.
 TOLERANCE = 1e-6
@@ -94,8 +95,8 @@ def replay(
 ) -> Replay:
     """Recompute every leakage that a ledger records, and verify its hash chain.
 
-    Reported: a leakage of the present, peak, event level or lifetime below the recomputed one; a recomputed value above
-    a limit of the dataset; an output without its charge; whatever `Ledger.verify` finds.
+    Reported: a leakage of the present or of any moment, a peak or a plain level below the recomputed one; a recomputed
+    value above a limit of the dataset; an output without its charge; whatever `Ledger.verify` finds.
 
     Args:
         ledger: the ledger.
@@ -165,14 +166,11 @@ class _DatasetReplay:
         self.notes: list[str] = []
         self.charges = 0
         self._terms, self._plans = terms, plans
-        self._accountant: Accountant | None = None
+        self._account: DatasetAccount | None = None
         self._state: State | None = None
         self._limits = PrivacyLimits()
-        self._releases = self._stale = 0
-        self._cost = 0.0
-        #: epsilon-DP of a record under earlier plans, and the newest slice that those read
-        self._earlier: tuple[float, int] | None = None
-        self._overlap = False
+        #: what records have cost so far; the state of the accountant stands beside it
+        self._spent = DatasetState()
         #: epsilon of every private fit that the plans so far rest on
         self._fits: dict[str, float] = {}
         self._charged: dict[int, float] = {}
@@ -183,7 +181,7 @@ class _DatasetReplay:
         try:
             if entry.kind in {"open", "change"}:
                 self._set_plan(entry)
-            elif entry.kind == "reserve" and self._accountant is None:
+            elif entry.kind == "reserve" and self._account is None:
                 self.left_out += 1
             elif entry.kind == "reserve":
                 self._charge(entry, published)
@@ -199,7 +197,7 @@ class _DatasetReplay:
     def _set_plan(self, entry: Entry) -> None:
         payload = entry.data()
         terms = self._terms[payload["number"]]
-        before, state, self._accountant = self._accountant, self._state, None
+        before, state, self._account = self._account, self._state, None
         check_supported(terms.plan_json)
         self._limits = terms.limits
         self._fits = join_fits(self._fits, recorded_fits([terms.plan_json]))
@@ -208,16 +206,15 @@ class _DatasetReplay:
             self.notes.append(f"dataset {self.name!r}: {plan.verdict.words}")
         if plan is None:
             return
-        if entry.kind == "open":
-            self._accountant = Accountant(plan)
-            self._state = self._accountant.start()
+        if entry.kind == "change" and before is None:  # what a plan that cannot be read back has released is not known
             return
-        if before is None:  # what was released under a plan that cannot be read back is not known
+        self._account = DatasetAccount(self.name, grid=terms.grid, accountant=Accountant(plan), fits=self._fits)
+        if before is None:
+            self._state = self._account.accountant.start()
             return
         assert entry.tick is not None
-        self._accountant = Accountant(plan)
-        self._take_over(before, state, plan, entry.tick)
-        recomputed = self._accountant.leakage(self._state).epsilon if self._cost > 0 and self._state else 0.0
+        self._state = self._take_over(before, state, self._account, entry.tick)
+        recomputed = self._account.accountant.leakage(self._state).epsilon if self._spent.cost > 0 else 0.0
         self._compare(entry, "the leakage of the present after the change", payload["charge"]["present"], recomputed)
 
     def _plan(self, entry: Entry, terms: Terms) -> Plan | None:
@@ -237,36 +234,30 @@ class _DatasetReplay:
             self._report(entry, "the chain of the recorded plan does not have the recorded digest")
         return plan
 
-    def _take_over(self, before: Accountant, state: State | None, plan: Plan, from_tick: int) -> None:
+    def _take_over(self, old: DatasetAccount, state: State | None, new: DatasetAccount, from_tick: int) -> State:
         """Start the new plan's accountant from the leakage of the old history: its worst log ratio, at the newest
         slice that it read.
         """
-        assert self._accountant is not None
-        self._state = self._accountant.start(from_tick - 1)
-        if state is None or not self._cost > 0:
-            return
-        self._state = self._accountant.take_over(before, state, tick=from_tick - 1, cost=self._cost)
-        newest = state.tick - before.plan.min_age
-        epsilon = self._releases_epsilon(before)
-        if self._earlier is not None:
-            newest = max(newest, self._earlier[1]) if self._releases else self._earlier[1]
-        self._earlier = (epsilon, newest)
-        self._overlap = from_tick - plan.max_age - plan.stale_limit <= newest
-        self._releases = self._stale = 0
+        spent = self._spent
+        if state is None or not spent.cost > 0:
+            return new.accountant.start(from_tick - 1)
+        earlier = earlier_costs(old, spent, state.tick, new.plan, from_tick)
+        self._spent = DatasetState(cost=spent.cost, earlier=earlier)
+        return new.accountant.take_over(old.accountant, state, tick=from_tick - 1, cost=spent.cost)
 
     # ---- charges -----------------------------------------------------------------------------------------------
 
     def _charge(self, entry: Entry, published: dict[str, Any] | None) -> None:
-        assert self._accountant is not None
-        assert self._state is not None
+        assert self._account is not None
         assert entry.tick is not None
+        account, accountant = self._account, self._account.accountant
         charge = Charge.from_record(entry.data()["charge"])
         if charge.algorithm not in {None, ALGORITHM}:
             self.notes.append(
                 f"dataset {self.name!r}: entry {entry.seq}: charged by version {charge.algorithm} of the algorithm, "
                 f"replayed by {ALGORITHM}"
             )
-        plan = self._accountant.plan
+        plan = account.plan
         if plan.schedule is not None:
             assert charge.epsilon_c is not None
             recorded, scheduled = float(charge.epsilon_c), plan.level(entry.tick)
@@ -275,27 +266,26 @@ class _DatasetReplay:
                 self._report(entry, words, recorded, scheduled)
         stale, state = self.advance(entry, charge, published)
         self._state = state
-        self._releases += 1
-        self._stale = max(self._stale, stale)
-        self._cost += self._accountant.history_cost()
-        present, peak = self._accountant.charge(state)
+        spent = self._spent = replace(
+            self._spent,
+            releases=self._spent.releases + 1,
+            stale=max(self._spent.stale, stale),
+            cost=self._spent.cost + accountant.history_cost(),
+        )
+        present, peak = accountant.charge(state)
         self._charged[entry.seq] = present
         self.charges += 1
-        event = self._event_epsilon(self._accountant)
+        limits = self._limits
         self._compare(entry, "the leakage of the present", charge.present, present)
         self._compare(entry, "the largest leakage from here on", charge.peak, peak)
-        self._compare(entry, "the plain epsilon-DP of a record", charge.event, event)
-        self._check_limit(entry, "budget", self._limits.budget, peak)
-        self._check_limit(entry, "event_limit", self._limits.event_limit, event)
-        if charge.lifetime is not None and self._earlier is None:
-            for_ever = self._accountant.lifetime(None, stale=self._stale)
-            lifetime = min(for_ever, self._accountant.lifetime(self._releases, stale=self._stale))
-            self._compare(entry, "what all releases reveal of a record", charge.lifetime, lifetime)
-            self._check_limit(entry, "lifetime_limit", self._limits.lifetime_limit, lifetime)
-        elif charge.lifetime is not None:
-            words = "lifetime leakage after a change of plan is not recomputed"
-            if f"dataset {self.name!r}: {words}" not in self.notes:
-                self.notes.append(f"dataset {self.name!r}: {words}")
+        self._compare(entry, LIMITED["event_limit"], charge.event, account.event(spent))
+        if charge.every_moment is not None:  # until 0.2 it was recorded if it was limited
+            self._compare(entry, LIMITED["moment_limit"], charge.every_moment, account.every_moment(spent))
+        if charge.window is not None and limits.window is not None:
+            self._compare(entry, LIMITED["window_limit"], charge.window, account.window(spent, limits.window))
+        self._check_limit(entry, "budget", limits.budget, lambda: peak)
+        for name, value in account.spent_on_records(spent, limits).items():
+            self._check_limit(entry, name, getattr(limits, name), value)
 
     def advance(self, entry: Entry, charge: Charge, published: dict[str, Any] | None) -> tuple[int, State]:
         """Staleness of a charged tick and the state after it.
@@ -304,9 +294,9 @@ class _DatasetReplay:
         lost has no output: without such a record it counts as stale only if the recorded charge is too large for a
         planned release.
         """
-        assert self._accountant is not None
+        assert self._account is not None
         assert entry.tick is not None
-        sequences = self._accountant.plan.model.sequences
+        sequences = self._account.plan.model.sequences
         if charge.late is not None:
             late = Lateness.from_record(charge.late)
             if published is not None and int(published["stale"]) != late.worst:
@@ -325,25 +315,15 @@ class _DatasetReplay:
             stale = int(published["stale"])
             unnamed = Lateness(unnamed=published.get("count", sequences) < sequences)
             return stale, self._release(entry.tick, stale=bool(stale) or unnamed)
-        if recorded <= self._accountant.leakage(planned).epsilon * (1 + TOLERANCE):
+        if recorded <= self._account.accountant.leakage(planned).epsilon * (1 + TOLERANCE):
             return 0, planned
         return 1, self._release(entry.tick, stale=True)
 
     def _release(self, tick: int, *, stale: bool | Lateness) -> State:
-        assert self._accountant is not None
+        assert self._account is not None
         assert self._state is not None
-        level = self._accountant.plan.level(tick)
-        return self._accountant.release(self._state, tick, stale=stale, epsilon_c=level)
-
-    def _event_epsilon(self, accountant: Accountant) -> float:
-        released = self._releases_epsilon(accountant)
-        return round_up(released + fits_epsilon(self._fits)) if self._fits else released
-
-    def _releases_epsilon(self, accountant: Accountant) -> float:
-        own = accountant.event_level(self._stale) if self._releases else 0.0
-        if self._earlier is None:
-            return own
-        return round_up(own + self._earlier[0]) if self._overlap else max(own, self._earlier[0])
+        level = self._account.plan.level(tick)
+        return self._account.accountant.release(self._state, tick, stale=stale, epsilon_c=level)
 
     def _check_output(self, entry: Entry, output: dict[str, Any]) -> None:
         if output.get("unsafe"):
@@ -360,7 +340,8 @@ class _DatasetReplay:
             words = f"{what} is recorded as {value:.6g}, below {as_text(recomputed)}, which it is"
             self._report(entry, words, value, recomputed)
 
-    def _check_limit(self, entry: Entry, limit: str, allowed: float | None, value: float) -> None:
+    def _check_limit(self, entry: Entry, limit: str, allowed: float | None, compute: Callable[[], float]) -> None:
+        value = 0.0 if allowed is None else compute()
         if allowed is not None and value > float(allowed) * (1 + TOLERANCE):
             words = f"charged although {as_text(value)} is above the {limit} {float(allowed):g}"
             self._report(entry, words, float(allowed), value)

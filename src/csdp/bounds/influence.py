@@ -1,6 +1,7 @@
-"""Influence: leakage that counts the noise at any size, for chains read backwards.
+"""Influence: leakage that counts the noise at any size, for graphs of memory one and chains read backwards.
 
-A backward chain says that previous states are independent given the present snapshot. The state of the recursion is
+Previous states are independent given the present snapshot (`csdp.bounds.graph` has longer memory, and edges inside a
+tick). The state of the recursion is
 `b_k(c, c')` for every sequence: how much the log likelihood of everything published can change when sequence k alone
 goes from c to c' in the newest slice that was read, all others fixed. A release adds what it reveals of each reading; a
 step towards the present replaces b by
@@ -22,7 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.chain import CoupledChain, InfluenceFamily, Model, is_influence_family
+from csdp.chain import CoupledChain, Model, is_graph
+from csdp.chain.graph import Limits, Mixture, Window
 from csdp.errors import InputError, TooLargeError
 from csdp.numbers import UNIT, Bools, Floats, Indices
 from csdp.query import QueryTable
@@ -59,16 +61,42 @@ def require_informed(adversary: str) -> None:
 
 
 class Recursion:
-    """What the recursion of one chain and that of a family have in common; states are arrays (s, m, m)."""
+    """What all recursions have in common; here, of memory one without edges inside a tick, states are (s, m, m)."""
 
     @property
-    def _shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, int]:
         """Sequences and states."""
         raise NotImplementedError
 
     def _step(self, state: Floats) -> Floats:
         """The state seen from the next slice."""
         raise NotImplementedError
+
+    @property
+    def memory(self) -> int:
+        """Slices over which a value depends on newer ones."""
+        return 1
+
+    def start(self) -> Floats:
+        """The state before any release."""
+        s, m = self.shape
+        return np.zeros((s, m, m))
+
+    def add(self, state: Floats, cost: Floats) -> Floats:
+        """Add costs (s, m, m) of the values at the newest slice."""
+        return np.asarray(state + cost)
+
+    def add_before(self, state: Floats, cost: Floats, behind: int) -> Floats | None:
+        """Add costs of values `behind` slices before the newest one; None if these are finished."""
+        return None
+
+    def add_everywhere(self, state: Floats, level: float) -> Floats:
+        """Add what is revealed of whatever is read, at the newest slice or before."""
+        return np.asarray(state + level * (1.0 - np.eye(self.shape[1])))
+
+    def present(self, state: Floats) -> Floats:
+        """What the history reveals of the values at the newest slice, (s, m, m)."""
+        return state
 
     def reduced(self, state: Floats) -> tuple[Recursion, Floats, Indices | None]:
         """A rule and a state with fewer sequences, and what to expand it with; itself if nothing can be left out."""
@@ -90,30 +118,62 @@ class Recursion:
 
     def cap(self, age: int) -> Floats:
         """An upper limit for any number of releases if all that was read is at least `age` old, 1 or more."""
-        s, m = self._shape
-        unbounded = np.full((s, m, m), np.inf)
-        unbounded[:, np.arange(m), np.arange(m)] = 0.0
-        return self.advance(unbounded, age)
+        return self.present(self.advance(self.unbounded(), age))
+
+    def unbounded(self) -> Floats:
+        """The state if everything at the newest slice and before is known."""
+        state = np.full_like(self.start(), np.inf)
+        m = self.shape[1]
+        state[:, np.arange(m), np.arange(m)] = 0.0
+        return state
 
 
 def influence_rule(model: Model) -> Recursion:
-    """The recursion of one backward chain, of the worst environment at every step, or of all members of a family.
+    """The recursion of one backward chain, of the worst environment at every step, or of a graph.
 
     Under a clock the states have a block of sequences for every phase of the newest slice.
     """
-    if is_influence_family(model):
-        return FamilyRule(model)
-    chains = require_backward("influence", model)
-    return InfluenceRule(chains[0]) if len(chains) == 1 else WorstInfluenceRule(chains)
+    if is_graph(model):
+        return graph_rule(model.worlds)
+    return worst_rule([InfluenceRule(chain) for chain in require_backward("influence", model)])
+
+
+def worst_rule(rules: Sequence[Recursion]) -> Recursion:
+    """The recursion if each step may follow any of some laws."""
+    return rules[0] if len(rules) == 1 else WorstRule(rules)
+
+
+def graph_rule(worlds: Sequence[Sequence[Window]]) -> Recursion:
+    """The recursion of a graph; `worlds`: by environment, the windows from the present on."""
+    windows = [window for each in worlds for window in each]
+    if len(windows) == len(worlds) and not any((window.edge_lags != 1).any() for window in windows):
+        return worst_rule([rule_of(window, window) for window in windows])
+    from csdp.bounds.blocks import BlockRule, has_blocks
+    from csdp.bounds.graph import GraphRule
+
+    return BlockRule(worlds) if has_blocks(worlds) else GraphRule(worlds)
+
+
+def rule_of(edges: Window, window: Window) -> Recursion:
+    """What some edges of a window pass from the children to their parents."""
+    if isinstance(edges, Mixture):
+        assert isinstance(window, Mixture)
+        return InfluenceRule(edges, window)
+    assert isinstance(window, Limits)
+    return LimitsRule(edges, window)
 
 
 def has_influence(model: Model) -> bool:
-    """Whether previous states are independent given the present, in each chain or in all members of a family."""
-    return is_influence_family(model) or (model.direction == "backward" and bool(model.step_chains))
+    """Whether it is a graph, or previous states are independent given the present."""
+    return is_graph(model) or (model.direction == "backward" and bool(model.step_chains))
 
 
 class InfluenceRule(Recursion):
     """The recursion of one backward chain. States are arrays (s, m, m): b_k(c, c'), zero on the diagonal.
+
+    Args:
+        chain: the chain, or the edges of one lag of a window.
+        window: the window that they are part of.
 
     >>> ring = {(i, (i + d) % 6): w for i in range(6) for d, w in ((0, 0.8), (1, 0.1), (5, 0.1))}
     >>> rule = InfluenceRule(CoupledChain(ring, [[0.7, 0.3], [0.3, 0.7]], direction="backward"))
@@ -122,12 +182,14 @@ class InfluenceRule(Recursion):
     0.040244
     """
 
-    def __init__(self, chain: CoupledChain) -> None:
-        (self.chain,) = require_backward("influence", chain)
+    def __init__(self, chain: CoupledChain | Mixture, window: CoupledChain | Mixture | None = None) -> None:
+        self.chain = chain
+        self._window = chain if window is None else window  # with the edges of all lags
         self._kinds: tuple[Indices, Indices] | None = None  # of a rule for one sequence of each kind
 
     @property
-    def _shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, int]:
+        """Sequences and states."""
         return self.chain.sequences, self.chain.states
 
     @cached_property
@@ -140,7 +202,7 @@ class InfluenceRule(Recursion):
 
     @cached_property
     def _degree(self) -> int:
-        chain = self.chain
+        chain = self._window
         inward = int(np.bincount(chain.edge_targets, minlength=1).max())
         return max(inward, int(np.bincount(chain.edge_sources, minlength=1).max()))
 
@@ -151,7 +213,7 @@ class InfluenceRule(Recursion):
 
     def _least_sums(self, per_table: Floats) -> Floats:
         """(s, ...) the least of a sum over the edges of every target, each at its own least; rounded down."""
-        chain = self.chain
+        chain = self._window
         which, out = chain.transition_table[1], np.empty((chain.sequences, per_table.shape[1]))
         for column, per_state in enumerate(per_table.T):
             parts = chain.edge_weights * per_state[which]
@@ -207,7 +269,7 @@ class InfluenceRule(Recursion):
         assert self.kinds is not None
         first, kind = self.kinds
         starts, order, targets = self._by_source
-        rule = InfluenceRule(self.chain)
+        rule = InfluenceRule(self.chain, self._window)
         rule._kinds = self.kinds
         counts = np.diff(starts)[first]
         begins = np.concatenate([[0], np.cumsum(counts)])
@@ -268,28 +330,31 @@ class InfluenceRule(Recursion):
         return np.asarray(out * (1.0 + self._slack))
 
 
-class FamilyRule(Recursion):
-    """The recursion of all processes within the limits of a family: gains for delta, sums of single bases for base.
+class LimitsRule(Recursion):
+    """The recursion of all processes within limits: gains for delta, sums of single bases for base.
 
-    A set S gains at most the sum of its states' gains, and at most what the other states lose.
+    A set S gains at most the sum of its states' gains, at most what the other states lose, and at most `most`.
 
+    >>> from csdp import CoupledChain, InfluenceGraph
     >>> chain = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]], direction="backward")
     >>> released = 0.1 * (1 - np.eye(2)) + np.zeros((2, 1, 1))
     >>> [round(float(influence_rule(each).advance(released).max()), 6)
-    ...  for each in (chain, InfluenceFamily.around(chain, 0), InfluenceFamily.around(chain, 0.02))]
+    ...  for each in (chain, InfluenceGraph.around(chain, 0), InfluenceGraph.around(chain, 0.02))]
     [0.040228, 0.040228, 0.04431]
     """
 
-    def __init__(self, family: InfluenceFamily) -> None:
-        self._shown = family.sequences, family.states
-        order = np.argsort(family.edge_sources, kind="stable")
-        starts = np.searchsorted(family.edge_sources[order], np.arange(family.sequences + 1))
-        self._edges = starts, family.edge_targets[order], family.gains[order], family.bases[order]
-        degree = int(np.bincount(family.edge_sources, minlength=1).max())
-        self._slack = 8.0 * UNIT * (degree + 2 * family.states + 16)
+    def __init__(self, limits: Limits, window: Limits | None = None) -> None:
+        self._shown = limits.sequences, limits.states
+        order = np.argsort(limits.edge_sources, kind="stable")
+        starts = np.searchsorted(limits.edge_sources[order], np.arange(limits.sequences + 1))
+        self._edges = starts, limits.edge_targets[order], limits.gains[order], limits.bases[order], limits.most[order]
+        whole = limits if window is None else window
+        degree = int(np.bincount(whole.edge_sources, minlength=1).max())
+        self._slack = 8.0 * UNIT * (degree + 2 * limits.states + 16)
 
     @property
-    def _shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, int]:
+        """Sequences and states."""
         return self._shown
 
     def _step(self, state: Floats) -> Floats:
@@ -297,34 +362,51 @@ class FamilyRule(Recursion):
 
         if not state.any():
             return state
-        m, out = self._shape[1], np.zeros_like(state)
+        m, out = self.shape[1], np.zeros_like(state)
+        if m > ALL_SETS_STATES:
+            self._step_of_many(_inverse(state.max(axis=(1, 2))), out)
+            return np.asarray(out * (1.0 + self._slack))
         levels = np.repeat(_inverse(state.max(axis=(1, 2)))[:, None], 1 << m, axis=1)
         if m == 2:  # only one entry leads into the set of one state
             levels[:, 1], levels[:, 2] = _inverse(state[:, 1, 0]), _inverse(state[:, 0, 1])
-        starts, targets, gains, bases = self._edges
-        loops.step_limits(starts, targets, gains, bases, levels, UNIT, out)
+        loops.step_limits(*self._edges, levels, UNIT, out)
         return np.asarray(out * (1.0 + self._slack))
 
+    def _step_of_many(self, levels: Floats, out: Floats) -> None:
+        """Add what each edge passes on, for more states than sets are searched of: the largest change of any set."""
+        starts, targets, gains, bases, most = self._edges
+        rises = np.maximum(gains, 0.0)
+        change = np.minimum(np.minimum(rises.sum(axis=3), rises.sum(axis=3).swapaxes(1, 2)), most[:, None, None])
+        least = np.where(gains > 0, bases[:, :, None, :], np.inf).min(axis=3)
+        below = levels[targets][:, None, None] + least * (1.0 - 16.0 * UNIT)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            passed = np.log1p(np.where(change > 0, (change + 16.0 * UNIT) / below, 0.0))
+        sources = np.repeat(np.arange(starts.size - 1), np.diff(starts))
+        np.add.at(out, sources, passed)
 
-class WorstInfluenceRule(Recursion):
-    """The recursion if each step may follow any of several backward chains: at every step the worst of them."""
 
-    def __init__(self, chains: Sequence[CoupledChain]) -> None:
-        self._rules = tuple(InfluenceRule(chain) for chain in chains)
+class WorstRule(Recursion):
+    """The recursion if each step may follow any of several laws: at every step the worst of them."""
+
+    def __init__(self, rules: Sequence[Recursion]) -> None:
+        self._rules = tuple(rules)
 
     @property
-    def _shape(self) -> tuple[int, int]:
-        return self._rules[0]._shape
+    def shape(self) -> tuple[int, int]:
+        """Sequences and states."""
+        return self._rules[0].shape
 
     @cached_property
-    def _two_state_loop(self) -> Callable[[int, Floats], Floats]:
-        return _two_state_loop(self._rules)
+    def _loop(self) -> Callable[[int, Floats], Floats] | None:
+        mixtures = [rule for rule in self._rules if isinstance(rule, InfluenceRule)]
+        fits = self.shape[1] == 2 and len(mixtures) == len(self._rules)
+        return _two_state_loop(mixtures) if fits else None
 
     def _advance(self, state: Floats, steps: int) -> Floats:
-        return self._two_state_loop(steps, state) if self._shape[1] == 2 else super()._advance(state, steps)
+        return super()._advance(state, steps) if self._loop is None else self._loop(steps, state)
 
     def _step(self, state: Floats) -> Floats:
-        """The state seen from the next slice, entry by entry the worst of the chains."""
+        """The state seen from the next slice, entry by entry the worst of the laws."""
         return np.asarray(np.maximum.reduce([rule.advance(state) for rule in self._rules]))
 
 
@@ -401,9 +483,12 @@ def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> tuple[Flo
     rule = influence_rule(chain)
     costs = {age: np.tile(cost, (chain.phases, 1, 1)) for age, cost in costs.items()}
     ages = sorted(costs, reverse=True)
-    state = np.zeros_like(costs[ages[0]])
+    history = rule.start()
     for age, following in zip(ages, [*ages[1:], 0], strict=True):
-        state = rule.advance(state + costs[age], age - following)
+        history = rule.advance(rule.add(history, costs[age]), age - following)
+    state = rule.present(history)
+    if is_graph(chain) and chain.swing is not None:
+        state = state + chain.swing
     s, m = state.shape[:2]
     at = state.reshape(s, -1).argmax(axis=1)
     return state.reshape(s, -1)[np.arange(s), at], np.stack([at // m, at % m], axis=1)

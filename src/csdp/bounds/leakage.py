@@ -30,6 +30,7 @@ from csdp.bounds.influence import costs_by_age, has_influence, influence_of_rele
 from csdp.bounds.metric import AgedPairs, answer_distances, contraction_coefficient, metric_bound
 from csdp.bounds.result import BOUNDS, Leakage, Witness, round_up
 from csdp.bounds.slice import Slice, has_slice, slice_bound
+from csdp.bounds.units import Units, blocks_of, largest_of, tie
 from csdp.chain import EnvironmentChain, Family, Model, certified_model, worst_verdict
 from csdp.chain.environment import PathView
 from csdp.chain.steps import METRIC_STATES
@@ -63,38 +64,22 @@ def leakage(
     epsilon_c: float,
     bound: str = "auto",
     adversary: Adversary = "informed",
+    units: Units = (),
     progress: Progress | None = None,
 ) -> Leakage:
-    """How much `query(aged snapshot) + Laplace(Delta_f / epsilon_c)` reveals about the present state of any sequence.
+    """How much one release reveals about the present state of any sequence: `csdp.leakage` has the arguments.
 
     Formal guarantee: for all presents x, x' that differ in one sequence and every set S of outputs,
     `Pr[output in S | x_t = x] <= exp(epsilon) Pr[output in S | x_t = x']`, under the model.
-    Under an environment the adversary may know that of every tick; of a clock the worst phase counts.
-    Not promised: a record is exposed, with noise epsilon_c, once it is old enough to be published.
 
-    Args:
-        chain: the model. Over a Family, and over that of a fitted chain, the answer is the largest; `point` is that of
-            the first member, the point estimate.
-        query: what is published of the aged snapshot: a query, or its text as on the command line ("mean", "count:1").
-        ages: how old the published readings are, in steps: one age for all sequences, or one each.
-        epsilon_c: the noise level; smaller means more noise.
-        bound: one of `BOUNDS`, or "auto": the sharpest that fits, component by component.
-        adversary: what the adversary knows besides the model: every other present value ("informed") or nothing
-            ("uninformed").
-        progress: called with a stage, what is done and what there is to do.
-
-    >>> from csdp import CoupledChain, Mean
-    >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
-    >>> leakage(chain, Mean(), ages=2, epsilon_c=1.0)
-    Leakage(0.153046, exact, informed)
-    >>> leakage(chain, "max", ages=2, epsilon_c=1.0)
+    >>> from csdp import CoupledChain
+    >>> leakage(CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]]), "max", ages=2, epsilon_c=1.0)
     Leakage(0.0957425, exact, informed)
-    >>> print(leakage(CoupledChain([[1.0]], [[0.99, 0.01], [0.3, 0.7]]), Mean(), ages=1, epsilon_c=1.0).witness)
-    x1 = 1 against 0, seen at output 1
     """
     check.choice("bound", bound, ("auto", *BOUNDS))
     members = certified_model(chain).members
     options: dict[str, Any] = {"ages": ages, "epsilon_c": epsilon_c, "adversary": adversary, "progress": progress}
+    options["units"] = units
     if len(members) > 1:
         answers = [leakage(member, query, bound=bound, **options) for member in members]
         worst = _largest(answers)
@@ -130,6 +115,7 @@ class Setting:
     adversary: Adversary
     progress: Progress | None
     vantage: Vantage = PLAIN  #: what is known of the environment
+    units: Units = ()  #: sequences whose states are one secret, by number
 
     @classmethod
     def make(
@@ -141,6 +127,7 @@ class Setting:
         epsilon_c: float,
         adversary: Adversary = "informed",
         progress: Progress | None = None,
+        units: Units = (),
     ) -> Setting:
         """Check everything that can be checked before any work."""
         if not isinstance(model, Model):  # a caller without types
@@ -148,7 +135,9 @@ class Setting:
         verified = tabulate(query, model)
         check.choice("adversary", adversary, ("informed", "uninformed"))
         checked = check_ages(ages, model.sequences)
-        return cls(model, verified.costs, checked, check_epsilon(epsilon_c), adversary, progress)
+        if units and adversary != "informed":
+            raise InputError(f"units: given with adversary {adversary!r}; they are certified for 'informed' only")
+        return cls(model, verified.costs, checked, check_epsilon(epsilon_c), adversary, progress, units=units)
 
     @classmethod
     def list_all(cls, model: Model, query: Query | str, **options: Any) -> list[Setting]:
@@ -174,6 +163,8 @@ class Setting:
     @cached_property
     def components(self) -> list[Component]:
         """The components of the model, one of each kind; sequences with equal labels are treated alike."""
+        if self.units:
+            return [Component(self, members) for members in tie(self.model.components(), self.units)]
         labels = self.query.labels(self.ages)
         return [Component(self, members, copies) for members, copies in self.model.distinct_components(labels)]
 
@@ -237,6 +228,7 @@ class Component:
         self.setting = setting
         self.members = members
         self.copies = copies
+        self.blocks = blocks_of(members, setting.units)
         self._ages = tuple(setting.ages[i] for i in members)
         self._oldest = max(setting.ages)  # of all sequences: paths of environments begin there
 
@@ -284,6 +276,13 @@ class Component:
         query = self.setting.query
         return query.undivided_sensitivity(k, self.members) / query.denominator / self.setting.sensitivity
 
+    def _block_ratio(self, block: tuple[int, ...]) -> float:
+        """The sensitivity to the records of a unit over that to one record."""
+        if len(block) == 1:
+            return self.sensitivity_ratio(1)
+        query, inside = self.setting.query, tuple(self.members[i] for i in block)
+        return query.undivided_sensitivity(len(block), inside) / query.denominator / self.setting.sensitivity
+
     @cached_property
     def pairs(self) -> AgedPairs:
         """The laws of the aged snapshot given presents that the adversary must not distinguish."""
@@ -293,11 +292,19 @@ class Component:
             oldest=self._oldest,
             adversary=self.setting.adversary,
             vantage=self.setting.vantage,
+            blocks=self.blocks,
         )
+
+    @property
+    def has_units(self) -> bool:
+        """Whether some secret is the state of several sequences."""
+        return len(self.blocks) < len(self.members)
 
     # ---- exact ---------------------------------------------------------------------------------------------------
 
     def _exact(self) -> ComponentLeakage:
+        if self.has_units:
+            raise InputError("exact: given with units of several sequences; use bound='auto'")
         if not self.setting.query.of_states:
             raise InputError(
                 f"exact: {self.setting.query.name} depends on readings, whose law inside a state is not known; use "
@@ -370,7 +377,7 @@ class Component:
 
     def _metric(self) -> ComponentLeakage:
         if max(self._ages) == 0 and self.setting.adversary == "informed":
-            one = self.sensitivity_ratio(1) * self.setting.epsilon_c
+            one = max(map(self._block_ratio, self.blocks)) * self.setting.epsilon_c
             return ComponentLeakage(one, "metric", None, "at age 0 the others' readings are known")
         if (size := self.model.size) > METRIC_STATES:
             words = f"metric: {size} joint states; at most {METRIC_STATES}. Use profile, or auto"
@@ -400,6 +407,10 @@ class Component:
         result = slice_bound(self.model, min(self._ages), progress=self.setting.progress)
         return replace(result, ranges=self._of_phase(result.ranges), pairs=self._of_phase(result.pairs))
 
+    def _widest(self, ranges: Floats, pairs: Any) -> WorstCase:
+        """The sequence or unit of which most is revealed; these bounds hold for every combination of other values."""
+        return WorstCase(largest_of(ranges, self.blocks)) if self.has_units else find_widest_case(ranges, pairs)
+
     def _slice(self) -> ComponentLeakage:
         form = self._slice_result.form
         curve = self._slice_result.curve
@@ -407,7 +418,7 @@ class Component:
         why = f"{form} form, age {age}"
         if age > 1 and curve[-1] > 0.95 * curve[-2]:
             why += ": hardly any decay at this age, the sequences depend too strongly on each other or on their past"
-        worst = find_widest_case(self._slice_result.ranges, self._slice_result.pairs)
+        worst = self._widest(self._slice_result.ranges, self._slice_result.pairs)
         return ComponentLeakage(worst.value, "slice", worst, why)
 
     def _influence(self) -> ComponentLeakage:
@@ -415,7 +426,7 @@ class Component:
         require_informed(setting.adversary)
         costs = costs_by_age(setting.query, self.members, ages=self._ages, epsilon_c=setting.epsilon_c)
         ranges, pairs = (self._of_phase(rows) for rows in influence_of_release(self.model, costs))
-        worst = find_widest_case(ranges, pairs)
+        worst = self._widest(ranges, pairs)
         return ComponentLeakage(worst.value, "influence", worst, "the noise is counted, sequence by sequence")
 
     # ---- auto ----------------------------------------------------------------------------------------------------
@@ -426,9 +437,10 @@ class Component:
             best = min(self._at_any_size(), key=lambda value: value.epsilon)
             return replace(best, reason=f"for all members of a family at once; {best.bound}: {best.reason}")
         no_law_of_past = self.setting.no_law_of_past
-        if not no_law_of_past and not self.setting.query.of_states:
+        if not no_law_of_past and (self.has_units or not self.setting.query.of_states):
             best = min([*self._at_any_size(), *self._from_pairs()], key=lambda value: value.epsilon)
-            return replace(best, reason=f"the law of the readings is not known; {best.bound}: {best.reason}")
+            why = "several sequences are one secret" if self.has_units else "the law of the readings is not known"
+            return replace(best, reason=f"{why}; {best.bound}: {best.reason}")
         if not no_law_of_past:
             try:
                 return replace(self._exact(), reason="exact fits the size limit")
@@ -437,7 +449,7 @@ class Component:
                 return replace(best, reason=f"exact does not fit ({error}); {best.bound}: {best.reason}")
         choices = self._at_any_size()
         with suppress(TooLargeError):
-            choices.append(self._contraction())
+            choices += [] if self.has_units else [self._contraction()]  # it compares presents that differ in one
         best = min(choices, key=lambda value: value.epsilon)
         why = f"{no_law_of_past}, so this holds for any law of the past"
         return replace(best, reason=f"{why}; {best.bound}: {best.reason}" if best.reason else why)

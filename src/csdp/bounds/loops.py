@@ -3,6 +3,8 @@
 Influence: edges come sorted by source, so that every source sums its own terms: `starts[i]` to `starts[i + 1]` lead
 from the present of sequence i to the previous states of `targets`.
 
+Own lag blocks: `csdp.bounds.blocks` says what they are.
+
 Metric: the dual programme of a pair of laws is `min theta` subject to `theta q(w) + outflow(w) - gained inflow(w) >=
 target(w)`, flows >= 0. It has few rows and columns of two entries, so a simplex method with a dense inverse of the
 basis is quick. Column w n + v of n snapshots is the flow from w to v, w n + w the surplus of row w, n n is theta; the
@@ -166,11 +168,12 @@ def step_prefixes(
 
 
 @_jit
-def step_limits(starts: Any, targets: Any, gains: Any, bases: Any, levels: Any, unit: Any, out: Any) -> None:
+def step_limits(starts: Any, targets: Any, gains: Any, bases: Any, most: Any, levels: Any, unit: Any, out: Any) -> None:
     """out[i, a, b], the largest over all sets of states of each target, from limits of single states.
 
     `gains[e, a, b, c]`: how much a change a -> b of the source raises the probability of c, at most; `bases[e, a, c]`:
-    how probable c is, at least; `levels[k, S]` = 1 / (e^b - 1) with b the largest log ratio into the set S.
+    how probable c is, at least; `most[e]`: how much any set gains; `levels[k, S]` = 1 / (e^b - 1) with b the largest
+    log ratio into the set S.
     """
     states, sets = gains.shape[1], levels.shape[1]
     for i in range(starts.size - 1):
@@ -193,9 +196,86 @@ def step_limits(starts: Any, targets: Any, gains: Any, bases: Any, levels: Any, 
                         if not (rises and falls):
                             continue
                         below = levels[targets[e], chosen] + base * (1.0 - 16.0 * unit)
-                        delta = max(min(rise, rest), 0.0) + 16.0 * unit
+                        delta = max(min(rise, rest, most[e]), 0.0) + 16.0 * unit
                         best = np.inf if below <= 0.0 else max(best, delta / below)
                     out[i, a, b] += np.log1p(best)
+
+
+# ---- own lag blocks --------------------------------------------------------------------------------------------------
+
+#: Log ratios above the first count as infinite, and infinite ones as the second; results above the third are infinite.
+#: No probability is below e^-745, so nothing between them is lost.
+_LARGE, _ENDLESS, _INFINITE = 2_000.0, 10_000.0, 5_000.0
+
+
+@_jit
+def _log_sum(one: Any, other: Any) -> Any:
+    """The log of a sum, from the logs of its terms."""
+    high = max(one, other)
+    return high if high == -np.inf else high + np.log1p(np.exp(min(one, other) - high))
+
+
+@_jit
+def _own_change(block: Any, s: Any, t: Any, laws: Any, slack: Any) -> Any:
+    """The largest log ratio of sum_w P(w|t) G(t,w) to sum_w P(w|s) G(s,w), rounded up."""
+    half = block.shape[0] // 2
+    into = np.empty((2, 2))  # from (s, i) to (t, w)
+    for i in range(2):
+        for w in range(2):
+            into[i, w] = block[s + i * half, t + w * half]
+    best = 0.0
+    for n in range(2):  # the ratio rises with r below both points where the least changes, and falls above both
+        r = min(max(into[0, n] - into[1, n], -block[s + half, s]), block[s, s + half])
+        first, second = min(into[0, 0], into[1, 0] + r), min(into[0, 1], into[1, 1] + r)
+        for v in range(laws.shape[0]):
+            up, down = _log_sum(laws[v, 2] + first, laws[v, 3] + second), _log_sum(laws[v, 0], laws[v, 1] + r)
+            if up > -np.inf:
+                size = 4.0 + abs(up) + abs(down) + abs(r) + abs(first) + abs(second)
+                best = max(best, up - down + 2.0 * slack + 4e-16 * size)
+    return np.inf if best > _INFINITE else best
+
+
+@_jit
+def _moved_by(rises: Any, bases: Any, level: Any, slack: Any) -> Any:
+    """The change of a likelihood whose inverse ranges are `level`, if one value's law gains `rises` on `bases`."""
+    best = 0.0
+    for c in range(2):
+        if rises[c] > 0.0 and level[c] < np.inf:
+            best = max(best, rises[c] / (level[c] + bases[c] * (1.0 - slack)))
+    return np.log1p(best) * (1.0 + slack)
+
+
+@_jit
+def integrate_blocks(
+    blocks: Any, out: Any, starts: Any, parents: Any, inside: Any, rises: Any, bases: Any, corners: Any, slack: Any
+) -> None:
+    """Integrate out the last bit of all blocks (s, 2N, 2N), the last sequence first; both it and `out` change.
+
+    `out` (s, N, N) is zero at first. The groups of child j are `starts[j]` to `starts[j + 1]`.
+    """
+    s, half = out.shape[:2]
+    level = np.empty(2)
+    blocks[:] = np.where(blocks > _LARGE, _ENDLESS, blocks)
+    for j in range(s - 1, -1, -1):
+        for c in range(2):
+            lift = 0.0  # from the other value into c, whatever the newer values
+            for z in range(half):
+                lift = max(lift, blocks[j, z + (1 - c) * half, z + c * half])
+            level[c] = (1.0 - slack) / np.expm1(lift) if lift > 0.0 else np.inf
+        for a in range(half):
+            for b in range(half):
+                if a != b:
+                    out[j, a, b] += _own_change(blocks[j], a, b, corners[j, a, b], slack)
+        for g in range(starts[j], starts[j + 1]):
+            i = parents[g]
+            for a in range(2 if inside[g] else half):
+                for b in range(2 if inside[g] else half):
+                    passed = _moved_by(rises[g, a, b], bases[g, a], level, slack)
+                    if inside[g]:  # the parent's value in this tick, not integrated out yet
+                        into = blocks[i, a * half : (a + 1) * half, b * half : (b + 1) * half]
+                        into[:] = np.minimum(into + passed, _ENDLESS)
+                    else:
+                        out[i, a, b] += passed
 
 
 # ---- the metric programme --------------------------------------------------------------------------------------------

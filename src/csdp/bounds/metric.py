@@ -34,6 +34,7 @@ from csdp.aging import (
     list_aged_laws,
     marginal,
 )
+from csdp.bounds.units import Units
 from csdp.chain import Model
 from csdp.chain.environment import PathView, View
 from csdp.chain.steps import joint_states
@@ -72,7 +73,10 @@ class LawPairs:
 
 
 class AgedPairs:
-    """All pairs of presents that an adversary must not distinguish, with the laws of the aged snapshot."""
+    """All pairs of presents that an adversary must not distinguish, with the laws of the aged snapshot.
+
+    For the informed adversary presents that differ inside one of the `blocks`; in one sequence by default.
+    """
 
     def __init__(
         self,
@@ -82,6 +86,7 @@ class AgedPairs:
         adversary: Adversary,
         oldest: int | None = None,
         vantage: Vantage = PLAIN,
+        blocks: Units | None = None,
     ) -> None:
         refuse_many_pairs(model)
         vantage.require_known_present(model, adversary)
@@ -90,6 +95,7 @@ class AgedPairs:
         self._adversary = adversary
         self._ages = tuple(ages)
         self._oldest = oldest
+        self._blocks = tuple((i,) for i in range(model.sequences)) if blocks is None else blocks
         self._last: tuple[float, float] | None = None  # of the profile: peaks and ceilings ask for the same one
 
     @cached_property
@@ -121,10 +127,10 @@ class AgedPairs:
                 laws = marginal(mass.measure, known, s, m) / law[:, None]
                 shift = marginal(form.measure, known, s, m) / drift[:, None]
             rows = np.arange(law.size).reshape((m,) * len(known))
-            for axis in range(len(known)):
-                lines = np.moveaxis(rows, axis, 0).reshape(m, -1)
-                for a in range(m):
-                    for b in range(m):
+            for block in self._blocks if len(known) == s else [(axis,) for axis in range(len(known))]:
+                lines = np.moveaxis(rows, block, range(len(block))).reshape(m ** len(block), -1)
+                for a in range(len(lines)):
+                    for b in range(len(lines)):
                         both = seen[lines[a]] & seen[lines[b]]
                         if a == b or not both.any():
                             continue

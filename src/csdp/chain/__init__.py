@@ -3,10 +3,12 @@
 from csdp.chain.coupled import CoupledChain, is_backward
 from csdp.chain.environment import EnvironmentChain
 from csdp.chain.evidence import Evidence, FitRecord, Verdict, worst_verdict
-from csdp.chain.family import Family, InfluenceFamily, certified_model, is_influence_family
+from csdp.chain.family import Family, certified_model
 from csdp.chain.files import UNPAID_FIT, fits_epsilon, join_fits, private_fits, recorded_fits
+from csdp.chain.graph import InfluenceGraph, is_graph
 from csdp.chain.joint import JointChain
 from csdp.chain.model import Model
+from csdp.chain.no_model import NoModel
 
 __all__ = [
     "UNPAID_FIT",
@@ -15,14 +17,15 @@ __all__ = [
     "Evidence",
     "Family",
     "FitRecord",
-    "InfluenceFamily",
+    "InfluenceGraph",
     "JointChain",
     "Model",
+    "NoModel",
     "Verdict",
     "certified_model",
     "fits_epsilon",
     "is_backward",
-    "is_influence_family",
+    "is_graph",
     "join_fits",
     "private_fits",
     "recorded_fits",

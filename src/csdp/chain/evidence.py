@@ -20,7 +20,7 @@ import numpy.typing as npt
 from csdp.errors import InputError
 from csdp.numbers import freeze
 
-Status = Literal["accepted", "rejected", "untested", "declared"]
+Status = Literal["accepted", "rejected", "untested", "declared", "none"]
 Counts = npt.NDArray[np.int64]
 
 _WORDS: Final[dict[str, str]] = {
@@ -28,9 +28,10 @@ _WORDS: Final[dict[str, str]] = {
     "rejected": "MODEL REJECTED by its public past",
     "untested": "MODEL NOT TESTED",
     "declared": "Model declared, not tested",
+    "none": "No model: plain differential privacy only",
 }
 #: From good to bad: the verdict of several models is the worst of theirs.
-_ORDER: Final = ("declared", "accepted", "untested", "rejected")
+_ORDER: Final = ("declared", "accepted", "none", "untested", "rejected")
 
 #: Longest lag that is counted, and how many counts a model carries at most.
 _LONGEST, _MOST_COUNTS = 96, 250_000
@@ -53,8 +54,8 @@ class Verdict:
 
     @property
     def reliable(self) -> bool:
-        """Whether numbers that need the model may be published without an explicit override."""
-        return self.status in {"accepted", "declared"}
+        """Whether numbers may be published without an explicit override: the model stands, or nothing rests on one."""
+        return self.status in {"accepted", "declared", "none"}
 
     @property
     def brief(self) -> str:

@@ -13,9 +13,11 @@ from typing import Any, Final
 from csdp.chain.coupled import CoupledChain
 from csdp.chain.environment import EnvironmentChain
 from csdp.chain.evidence import FitRecord
-from csdp.chain.family import Family, InfluenceFamily, certified_model
+from csdp.chain.family import Family, certified_model
+from csdp.chain.graph import InfluenceGraph
 from csdp.chain.joint import JointChain
 from csdp.chain.model import BACKWARD_SCHEMA, Model
+from csdp.chain.no_model import NoModel
 from csdp.errors import InputError
 from csdp.numbers import parse_json
 
@@ -24,12 +26,14 @@ _KINDS: dict[str, type[Model]] = {
     BACKWARD_SCHEMA: CoupledChain,
     JointChain.schema: JointChain,
     EnvironmentChain.schema: EnvironmentChain,
-    InfluenceFamily.schema: InfluenceFamily,
+    InfluenceGraph.schema: InfluenceGraph,
+    InfluenceGraph.family_schema: InfluenceGraph,
+    NoModel.schema: NoModel,
 }
 
 
 def read_model(text: str) -> Model:
-    """The model that a JSON text describes: a CoupledChain, JointChain, EnvironmentChain or InfluenceFamily.
+    """The model that a JSON text describes: a CoupledChain, JointChain, EnvironmentChain or InfluenceGraph.
 
     Text without a schema is read as plain `coupling` and `transitions`, or as a `kernel`, written by hand.
 

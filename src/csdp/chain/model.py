@@ -1,4 +1,4 @@
-"""Model: what CoupledChain, JointChain, EnvironmentChain and InfluenceFamily have in common."""
+"""Model: what CoupledChain, JointChain, EnvironmentChain and InfluenceGraph have in common."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from csdp.numbers import Floats, common_unit, freeze, on_lattice
 
 if TYPE_CHECKING:
     from csdp.chain.coupled import CoupledChain
-    from csdp.chain.family import Family, InfluenceFamily
+    from csdp.chain.family import Family
+    from csdp.chain.graph import InfluenceGraph
 
 Direction = Literal["forward", "backward"]
 States = npt.NDArray[np.int8] | npt.NDArray[np.int16]
@@ -53,7 +54,7 @@ class Model(ABC):
     #: what a public past showed of it; part of the digest
     evidence: Evidence | None = None
     #: the chains that the data leaves possible, this one first; part of the digest, as plans certify over it
-    family: Family | InfluenceFamily | None = None
+    family: Family | InfluenceGraph | None = None
     schema: ClassVar[str]
     #: whether it is one law; otherwise it stands for many, and only bounds that need no law apply
     has_law: ClassVar[bool] = True
@@ -188,7 +189,7 @@ class Model(ABC):
         self,
         *,
         fitted: FitRecord | None = None,
-        family: Family | InfluenceFamily | None = None,
+        family: Family | InfluenceGraph | None = None,
         fit_cost: Mapping[str, Any] | None = None,
         evidence: Evidence | None = None,
     ) -> Self:

@@ -116,9 +116,11 @@ plan = {plan}  # chain, query, ages, noise and estimator: `csdp plan` or `csdp s
 sequences = {names}
 
 # [limits]  # limits of the dataset, recorded in the ledger
-# budget = 0.5  # what all outputs may reveal about anyone's present state, at every moment
-# event_limit = 20.0  # for the plain differential privacy of one reading
-# lifetime_limit = 5.0  # for what all outputs together reveal about one reading
+# budget = 0.5  # what all outputs may reveal about anyone's present state, at every tick
+# moment_limit = 5.0  # what all outputs may ever reveal about anyone's state at any one tick, past or present
+# event_limit = 2.0  # for the plain differential privacy of one reading
+# window = 24  # state the plain differential privacy of any so many consecutive readings of one sequence, in ticks
+# window_limit = 20.0  # limit it
 
 [clock]  # {unit}
 step = {step}

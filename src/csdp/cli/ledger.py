@@ -22,6 +22,9 @@ from csdp.cli.terminal import (
 if TYPE_CHECKING:
     from csdp.ledger import Ledger
 
+#: The figures of a charge that are shown, and their names.
+FIGURES = {"present": "present", "every_moment": "any moment", "event": "event", "window": "window"}
+
 ledger_app = typer.Typer(
     cls=CommandGroup,
     help="Show, verify and export ledgers, the records of what was charged and published.\n\n\b\nExample:\n"
@@ -52,17 +55,20 @@ def show(
     rows = []
     for facts in datasets:
         charge = facts["last_charge"] or {}
-        figures = [with_chance(charge[key]) if key in charge else "-" for key in ("present", "event")]
+        charge = {"every_moment": charge.get("lifetime"), **charge}  # its name until 0.2
+        figures = [f"{name} {with_chance(charge[key])}" for key, name in FIGURES.items() if charge.get(key) is not None]
         limits = ", ".join(f"{key} {value:g}" for key, value in facts["limits"].items() if value is not None)
         counts = ", ".join(f"{facts[key]:,} {key}" for key in ("published", "lost", "refused"))
         newest = "" if facts["newest_tick"] is None else f", newest {facts['newest_tick']}"
-        rows.append((printable(facts["dataset"]), facts["model"], counts + newest, *figures, limits or "none"))
-    print_table("Datasets of the ledger", ("dataset", "model", "ticks", "present", "event", "limits"), rows)
+        said = "\n".join(figures) or "-"
+        rows.append((printable(facts["dataset"]), facts["model"], counts + newest, said, limits or "none"))
+    print_table("Datasets of the ledger", ("dataset", "model", "ticks", "epsilon", "limits"), rows)
     print_lines(
         [
-            "model: whether its data accept it; present: leakage of the present right after the last charge, if the "
-            "model holds; event: epsilon of plain differential privacy "
-            "of one reading (in brackets: what a 50 % guess becomes at most); lost: charged but never published."
+            "model: whether its data accept it; present: leakage of the present right after the last charge; any "
+            "moment: what everything published reveals about the state at any one tick; both if the model holds. "
+            "event: epsilon of plain differential privacy of one reading; window: of several consecutive ones, if a "
+            "window is named (in brackets: what a 50 % guess becomes at most); lost: charged but never published."
         ]
     )
 

@@ -48,6 +48,14 @@ AGE = typer.Option(
 )
 NOISE_LEVEL = typer.Option(help="Noise level epsilon_c of one release, above 0; a smaller value adds more noise.")
 BUDGET = typer.Option(help="Largest leakage of the present that is allowed at any moment, above 0.")
+MOMENT_LIMIT = typer.Option(
+    help="Largest leakage about the state at any one tick, past or present, allowed for everything ever published, "
+    "above 0."
+)
+WINDOW = typer.Option(
+    min=1, metavar="TICKS", help="State plain differential privacy of any so many consecutive readings of one sequence."
+)
+WINDOW_LIMIT = typer.Option(help="Largest epsilon allowed for the readings of a --window, above 0.")
 EVENT_LIMIT = typer.Option(
     help="Largest epsilon of plain differential privacy allowed for one reading; epsilon_c cannot exceed it."
 )

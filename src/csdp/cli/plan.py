@@ -132,14 +132,15 @@ def plan(
     if found is not None and error is not None:
         check_useful(made, error)
     leaks = _long_run(made) if found is None else found.leakage
+    moment = _any_moment(made)
     if output is not None:
         frontier = plan_frontier(made, about=about)
         PlanFile(made, about, learned, states, frontier, ends).save(output)
     if form == "json":
-        print_json(_describe(made, leaks, error, learned, found, about))
+        print_json(_describe(made, leaks, moment, error, learned, found, about))
         return
     print_lines(verdict_first(made.verdict, _headline(made, leaks, error, about)))
-    _print_plan(made, leaks, error, found)
+    _print_plan(made, leaks, moment, error, found)
     print_lines([] if learned is None else [f"Estimate: {learned.in_words}."])
     print_lines([] if output is None else [f"wrote {output}"])
 
@@ -184,9 +185,20 @@ def _long_run(plan: Plan) -> Leakage | None:
         return None
 
 
+def _any_moment(plan: Plan) -> float | None:
+    """What a release at every tick reveals of any one moment, in the end; None if it cannot be computed."""
+    from csdp.accountant import Accountant
+
+    try:
+        return Accountant(plan).every_moment(stale=plan.stale_limit)
+    except CsdpError:
+        return None
+
+
 def _describe(
     plan: Plan,
     leaks: Leakage | None,
+    moment: float | None,
     error: Error | None,
     learned: LearnedEstimator | None,
     found: FoundPlan | None,
@@ -202,6 +214,7 @@ def _describe(
         "ages": list(plan.ages),
         "epsilon_c": plan.epsilon_c,
         "leakage": None if leaks is None else leaks.to_dict(),
+        "every_moment": moment,
         "mse": None if error is None else error.mse,
         "no_data": None if error is None else error.no_data,
         "note": "" if found is None else found.note,
@@ -224,7 +237,11 @@ def _headline(plan: Plan, leaks: Leakage | None, error: Error | None, about: Abo
     )
 
 
-def _print_plan(plan: Plan, leaks: Leakage | None, error: Error | None, found: FoundPlan | None) -> None:
+def _print_plan(
+    plan: Plan, leaks: Leakage | None, moment: float | None, error: Error | None, found: FoundPlan | None
+) -> None:
+    from csdp.publisher.charge import GROWS
+
     ages = sorted(set(plan.ages))
     rows = [
         ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, plan.ages[:20]))),
@@ -232,7 +249,9 @@ def _print_plan(plan: Plan, leaks: Leakage | None, error: Error | None, found: F
         ("leakage of one release", f"{as_text(plan.certified.epsilon)} ({plan.certified.bound})"),
     ]
     if leaks is not None:
-        rows.append(("leakage in the long run", f"{as_text(leaks.epsilon)} ({leaks.bound}): {leaks.in_words}"))
+        rows.append(("the present, in the long run", f"{as_text(leaks.epsilon)} ({leaks.bound}): {leaks.in_words}"))
+    if moment is not None:
+        rows.append(("any moment", f"{as_text(moment)}: {in_words(moment)}" if math.isfinite(moment) else GROWS))
     if error is not None:
         root = f"the error is its root, {math.sqrt(error.mse):.3g}"
         rows.append(("mean squared error", f"{error.mse:.6g} ({error.estimate}; {root})"))

@@ -43,11 +43,10 @@ def release(
         ),
     ],
     budget: Annotated[float | None, options.BUDGET] = None,
+    moment_limit: Annotated[float | None, options.MOMENT_LIMIT] = None,
     event_limit: Annotated[float | None, options.EVENT_LIMIT] = None,
-    lifetime_limit: Annotated[
-        float | None,
-        typer.Option(help="Largest leakage about one reading allowed for all releases together, above 0."),
-    ] = None,
+    window: Annotated[int | None, options.WINDOW] = None,
+    window_limit: Annotated[float | None, options.WINDOW_LIMIT] = None,
     model_unchecked: Annotated[
         bool,
         typer.Option(
@@ -124,8 +123,10 @@ def release(
             dataset=dataset,
             ledger=book,
             budget=budget,
+            moment_limit=moment_limit,
             event_limit=event_limit,
-            lifetime_limit=lifetime_limit,
+            window=window,
+            window_limit=window_limit,
             time_step=readings.step,
             times="wall" if stamped and not simulated_times else "data",
             on_refusal=on_refusal,
@@ -222,10 +223,10 @@ def print_guarantees(certificate: Certificate) -> None:
     """Print the guarantees of a certificate, one per row."""
     rows = [
         (
-            promise.name,
+            promise.title,
             as_text(promise.epsilon),
             chance(promise.epsilon),
-            "grows" if promise.ceiling is None else as_text(promise.ceiling),
+            "grows" if promise.grows or promise.ceiling is None else as_text(promise.ceiling),
             f"{promise.protects}; {promise.holds}",
         )
         for promise in certificate.promises

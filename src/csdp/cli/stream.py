@@ -91,7 +91,7 @@ def check_spec(path: str) -> str:
     spec = read_spec(path)
     stored = load_plan(spec)
     names, plan = resolve_names(spec, stored), stored.plan
-    limits = ", ".join(f"{name} {value:g}" for name, value in spec.limits.items() if value is not None)
+    limits = ", ".join(f"{name} {value:g}" for name, value in spec.limits if value is not None)
     return printable(
         f"{path}: dataset {spec.dataset}, {len(names):,} sequences, {plan!r}, limits {limits or 'none'}, step "
         f"{spec.clock.step}, lateness {spec.clock.lateness:g}, times {spec.clock.times}, from {spec.source.kind} to "

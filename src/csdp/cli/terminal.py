@@ -68,6 +68,8 @@ _HINTS = {
     errno.ENOTDIR: "a parent of this path is a file, not a folder; choose another path",
     errno.ENOSPC: "free some space, or write elsewhere, and run the command again",
 }
+#: Options that have another name since 0.2.
+_RENAMED = {"--lifetime-limit": "--moment-limit"}
 #: Settings that are not options: they stand in an [input] section.
 _SECTION = ("encoding", "header", "skip")
 
@@ -133,6 +135,8 @@ def _usage_message(error: typer.TyperException) -> str:
     if details and "input" in details[0]:
         rule = message.partition(", unable to parse")[0]
         message = rule.replace("Input should be", f"{str(details[0]['input'])!r} given; it should be")
+    renamed = _RENAMED.get(getattr(error, "option_name", ""))
+    message = message if renamed is None else f"{message}: its name is {renamed} now"
     context = getattr(error, "ctx", None)
     hint = f"; try '{context.command_path} --help'" if context is not None else ""
     return message[:1].lower() + message[1:] + hint

@@ -159,7 +159,7 @@ class LiveDemo:
             allowed = ", ".join(f"{one:g}" for one in sorted(self.choices))
             raise HttpProblem(422, "invalid", f"budget: one of {allowed}")
         async with self.planning:
-            before = self.dataset.spec.limits["budget"]
+            before = self.dataset.spec.limits.budget
             assert before is not None
             raised, first = asked.budget > before, self._newest
             if raised and not asked.allow_more:

@@ -18,7 +18,7 @@ from csdp.check import choice
 from csdp.errors import InputError
 from csdp.estimate.history import HistoryEstimator, has_history, model_estimator
 from csdp.estimate.moments import Moments, moments
-from csdp.estimate.result import BY_STATES, About, Error, Estimate, check_about
+from csdp.estimate.result import BY_NOISE, BY_STATES, About, Error, Estimate, check_about
 from csdp.query import tabulate
 from csdp.query_table import FunctionTable, Query
 
@@ -65,6 +65,8 @@ def mse(
     level = check_epsilon(epsilon_c)
     choice("estimate", estimate, ("raw", "linear", "history"))
     check_about(about)
+    if not model.has_law:
+        return error_of_noise(model, query, checked, level, about)
     return error_from_moments(model, query, moments(model, query, ages=checked), checked, level, estimate, about)
 
 
@@ -79,6 +81,18 @@ def noise_variance(model: Model, query: Query | str, epsilon_c: float) -> float:
     rate = computation.spacing * epsilon_c / sensitivity
     # 2q / (1 - q)^2 with q = e^-rate; beyond a rate of 1,400 a float holds 0
     return 0.5 * (computation.spacing / computation.denominator / math.sinh(min(rate, 1400.0) / 2)) ** 2
+
+
+def error_of_noise(model: Model, query: Query, ages: Sequence[int], epsilon_c: float, about: About) -> Error:
+    """The error if nothing but limits is known of the sequences, if no age lies between answer and question."""
+    if about == "now" and max(ages) > 0:
+        raise InputError(
+            "error: what changes in the meantime is not known of a declared graph; ask for age 0, or for numbers about "
+            "the time of the readings (about='then')"
+        )
+    query = tabulate(query, model)
+    total = len(query.outputs) * noise_variance(model, query, epsilon_c)
+    return Error(total, 0.0, total, 0.0, "raw", BY_NOISE, about=about)
 
 
 def error_from_moments(

@@ -22,6 +22,9 @@ USEFUL = 0.05
 #: How an error of readings is computed without a public past: the model has states, and not what readings do in them.
 BY_STATES = "the model, with each reading at the value of its state"
 
+#: How an error is computed if nothing but limits is known of the sequences: it is that of the noise.
+BY_NOISE = "the noise alone: a declared graph has no law; a public past shows what the numbers are worth"
+
 
 @dataclass(frozen=True)
 class Error:
@@ -57,8 +60,8 @@ class Error:
 
     @property
     def approximate(self) -> bool:
-        """Whether it is only that of readings at the values of their states, for want of a public past."""
-        return self.how == BY_STATES
+        """Whether, for want of a public past, it is that of readings at the values of their states, or of the noise."""
+        return self.how in {BY_STATES, BY_NOISE}
 
     @property
     def known_usefulness(self) -> float | None:
@@ -68,7 +71,7 @@ class Error:
     @property
     def useful(self) -> bool:
         """Whether that share is at least 5 %."""
-        return self.usefulness >= USEFUL
+        return self.how == BY_NOISE or self.usefulness >= USEFUL
 
     @property
     def in_words(self) -> str:
@@ -81,6 +84,8 @@ class Error:
         >>> Error(0.03, 0.0, 0.03, 0.12, "raw", BY_STATES).in_words[-60:]
         "l value if each reading had its state's value (not measured)"
         """
+        if self.how == BY_NOISE:
+            return f"is off by {self.mse**0.5:.3g} (root mean square) through its noise; its worth needs a public past"
         if self.approximate:
             share = f"{100 * max(self.usefulness, 0.0):.3g} % of the squared error of guessing the usual value"
             return f"would remove {share} if each reading had its state's value (not measured)"

@@ -17,7 +17,7 @@ from csdp.chain import (
     Evidence,
     Family,
     FitRecord,
-    InfluenceFamily,
+    InfluenceGraph,
     JointChain,
 )
 from csdp.chain.model import Direction
@@ -75,7 +75,7 @@ def fit(
             drawn with replacement, or to simulated readings for hidden environments and with epsilon. The family of a
             backward chain beyond 32 joint states, for which only `influence` certifies, is instead every process within
             limits that hold together with 95 % confidence, exactly, if one chain on the graph made the readings
-            (`InfluenceFamily`).
+            (`InfluenceGraph`).
         progress: called with (what, done, total).
 
     Formal guarantee, with epsilon: the chain, its record and its family are epsilon-differentially private for one
@@ -134,7 +134,7 @@ def fit(
     point = estimate.chain.carrying(fitted=record, fit_cost=cost, evidence=evidence)
     if not ensemble:
         return point
-    family: Family | InfluenceFamily
+    family: Family | InfluenceGraph
     if limits is None:
         family = _ensemble_family(point, estimate, ensemble, report)
     else:

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from csdp.chain import CoupledChain, InfluenceFamily
-from csdp.chain.family import FAMILY_STATES, influence_limits
+from csdp.chain import CoupledChain, InfluenceGraph
+from csdp.chain.graph import LIMIT_STATES, influence_limits
 from csdp.chain.stationary import connected_parts
 from csdp.chain.steps import METRIC_STATES
 from csdp.errors import InputError
@@ -55,7 +55,7 @@ def choose_limits(readings: Sample, neighbours: Any, progress: Progress) -> tupl
     Limits are for backward chains of which no state for every pair of snapshots fits, so that only `influence`
     certifies. A graph that is not given is chosen on the first part of the readings, which the limits do not use.
     """
-    if readings.direction == "forward" or readings.m > FAMILY_STATES:
+    if readings.direction == "forward" or readings.m > LIMIT_STATES:
         return None
     graph, screened = choose_graph(first_part(readings), neighbours, progress)
     largest = max(map(len, connected_parts(graph.matrix())))
@@ -70,11 +70,11 @@ def limits_family(
     screened: bool,
     confidence: float = CONFIDENCE,
     progress: Progress,
-) -> InfluenceFamily:
+) -> InfluenceGraph:
     """All processes within the confidence limits of a fit, which are widened to hold its point estimate."""
     gains, bases = confidence_limits(readings, graph, screened=screened, confidence=confidence, progress=progress)
     least, most = influence_limits(point, graph.pairs)
-    return InfluenceFamily(
+    return InfluenceGraph.within(
         point, graph.pairs, np.maximum(gains, least), np.minimum(bases, most).clip(min=0.0), confidence=confidence
     )
 
@@ -102,7 +102,7 @@ def confidence_limits(
 ) -> tuple[Floats, Floats]:
     """Gains (edges, m, m, m) and bases (edges, m, m) that hold together with a confidence, for chains on a graph.
 
-    They are what `InfluenceFamily` takes. `screened`: the graph was chosen on `first_part` of the readings, not given.
+    They are what `InfluenceGraph` takes. `screened`: the graph was chosen on `first_part` of the readings, not given.
     """
     blocks = list(_blocks(readings, screened=screened))
     rest = readings.between(_first_cut(readings, screened=screened), readings.states.shape[0])

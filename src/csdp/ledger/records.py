@@ -28,11 +28,15 @@ class TickGrid(NamedTuple):
 
 @dataclass(frozen=True)
 class PrivacyLimits:
-    """What a dataset may spend; None for no limit. `csdp.Publisher` says what each one limits."""
+    """What a dataset may spend, None for no limit; `window`: the length, in ticks, of the window that `window_limit`
+    limits. `csdp.Publisher` says what each one limits.
+    """
 
     budget: float | None = None
+    moment_limit: float | None = None
     event_limit: float | None = None
-    lifetime_limit: float | None = None
+    window: int | None = None
+    window_limit: float | None = None
 
     def to_dict(self) -> dict[str, float | None]:
         """The limits by name."""
@@ -97,10 +101,12 @@ class Terms:
     def from_record(cls, record: JSONObject) -> Terms:
         """The terms in their recorded form."""
         limits = dict(record["limits"])
+        if "lifetime_limit" in limits and "moment_limit" not in limits:
+            limits["moment_limit"] = limits.pop("lifetime_limit")  # its name until 0.2
         return cls(
             **{
                 **record,
-                "limits": PrivacyLimits(*(limits.pop(limit.name, None) for limit in fields(PrivacyLimits))),
+                "limits": PrivacyLimits(**{each.name: limits.pop(each.name, None) for each in fields(PrivacyLimits)}),
                 "grid": TickGrid(limits.pop("time_step", None), limits.pop("time_origin", 0)),
                 "further": limits,
             }
@@ -113,7 +119,9 @@ class EarlierPlans:
 
     Attributes: `releases` made; plain epsilon-DP of one record (`event`) and of all records of tied sequences
     (`group`); what they reveal of one slice under the present chain (`slice`) and under any model (`slice_any`); the
-    `newest` tick that they read; `overlap`, whether the present plan reads records that they read too.
+    `newest` tick that they read; `overlap`, whether the present plan reads records that they read too; plain epsilon-DP
+    of all records of one sequence (`total`); the largest noise level of one release (`level`), and the `youngest` and
+    `oldest` age at which they read, None if they are not known.
     """
 
     releases: int
@@ -123,6 +131,21 @@ class EarlierPlans:
     slice_any: float
     newest: int
     overlap: bool
+    total: float
+    level: float
+    youngest: int | None = None
+    oldest: int | None = None
+
+    @classmethod
+    def from_record(cls, record: JSONObject) -> EarlierPlans:
+        """From the recorded form; until 0.2 it had no total and no ages: every release cost at most `event` then."""
+        return cls(**{"total": record["releases"] * record["event"], "level": record["event"]} | record)
+
+    def window(self, length: int) -> float:
+        """Plain epsilon-DP of `length` consecutive records of one sequence, see `csdp.Accountant.window_level`."""
+        if self.youngest is None or self.oldest is None:
+            return self.total
+        return min(self.total, self.level * (length + self.oldest - self.youngest))
 
 
 @dataclass(frozen=True)
@@ -164,7 +187,7 @@ class DatasetState:
         Releases from before `times` was recorded count as "ticks": the caller answered for their age.
         """
         try:
-            earlier = EarlierPlans(**record["earlier"]) if record.get("earlier") else None
+            earlier = EarlierPlans.from_record(record["earlier"]) if record.get("earlier") else None
             released = record["releases"] or earlier is not None
             return cls(
                 accountant=record["accountant"],
@@ -186,15 +209,17 @@ class Charge:
     """The figures of a charge, None if one was not recorded.
 
     Attributes: leakage of the `present` at the tick; its `peak` while nothing more is published, which is compared with
-    the budget; plain epsilon-DP of one record (`event`); `lifetime` leakage of one record, if it is limited; noise
-    level `epsilon_c`, if the plan has a schedule; version of the `algorithm`; which sequences were read `late`, by
-    the steps of their delay, if that was counted one by one (`csdp.accountant.Lateness`).
+    the budget; what everything published reveals of the state of a sequence at any one tick (`every_moment`); plain
+    epsilon-DP of one record (`event`) and of a `window` of them, if one is named; noise level `epsilon_c`, if the plan
+    has a schedule; version of the `algorithm`; which sequences were read `late`, by the steps of their delay, if that
+    was counted one by one (`csdp.accountant.Lateness`).
     """
 
     present: float
     peak: float | None = None
+    every_moment: float | None = None
     event: float | None = None
-    lifetime: float | None = None
+    window: float | None = None
     epsilon_c: float | None = None
     algorithm: int | None = None
     late: JSONObject | None = None
@@ -206,7 +231,8 @@ class Charge:
     @classmethod
     def from_record(cls, record: JSONObject) -> Charge:
         """The charge in its recorded form; figures that this version does not know are left out."""
-        return cls(**{figure.name: record[figure.name] for figure in fields(cls) if figure.name in record})
+        old = {"every_moment": record["lifetime"]} if "lifetime" in record else {}  # its name until 0.2
+        return cls(**old | {figure.name: record[figure.name] for figure in fields(cls) if figure.name in record})
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from csdp.accountant.build import Rule, build_components
 from csdp.accountant.joint import Known
 from csdp.bounds.leakage import Setting
 from csdp.bounds.result import Leakage
+from csdp.bounds.units import read_units
 from csdp.chain import Family, Model, certified_model
 from csdp.estimate import Error
-from csdp.estimate.error import error_from_moments
+from csdp.estimate.error import error_from_moments, error_of_noise
 from csdp.estimate.history import MEMORY, HistoryEstimator, has_history, model_estimator
 from csdp.estimate.moments import Moments, moments
 from csdp.estimate.result import About, Estimate
@@ -138,6 +139,7 @@ class Curves:
         rule: which states the accountant keeps, for more than one release.
         known: what was computed at other ages, if this is one of several.
         near: a level near the largest, if one is known.
+        units: as for a plan.
     """
 
     chain: Model | Family
@@ -150,6 +152,7 @@ class Curves:
     rule: Rule = "auto"
     known: Known = field(default_factory=Known)
     near: float | None = None
+    units: Sequence[Sequence[str | int]] | None = None
 
     @cached_property
     def _members(self) -> Sequence[Model]:
@@ -179,6 +182,9 @@ class Curves:
 
     def error(self, epsilon_c: float) -> Error:
         """The error at a noise level: the largest over the models."""
+        points = [member.point for member in self._members]
+        if not points[0].has_law:
+            return error_of_noise(points[0], self._table, self.ages, epsilon_c, self.about)
         errors = [
             error_from_moments(law, self._table, known, self.ages, epsilon_c, self.estimate, self.about, estimator)
             for law, known, estimator in self._prepared
@@ -190,11 +196,8 @@ class Curves:
     @cached_property
     def _settings(self) -> list[Setting]:
         """Of one release: by model, and under a clock by phase."""
-        return [
-            setting
-            for member in self._members
-            for setting in Setting.list_all(member, self._table, ages=self.ages, epsilon_c=1.0, adversary="informed")
-        ]
+        asked = {"ages": self.ages, "epsilon_c": 1.0, "units": read_units(self.units, self._members[0].names)}
+        return [setting for member in self._members for setting in Setting.list_all(member, self._table, **asked)]
 
     def leakage(self, epsilon_c: float) -> Leakage:
         """The certified leakage of the present at a noise level: the largest over the models."""
@@ -241,4 +244,10 @@ class Curves:
 
     def plan(self, epsilon_c: float) -> Plan:
         """The plan at a noise level."""
-        return Plan(self.chain, self._table, self.ages, epsilon_c)
+        return Plan(self.chain, self._table, self.ages, epsilon_c, units=self.units)
+
+    def every_moment(self, epsilon_c: float) -> float:
+        """What all releases reveal of the state at any one tick, at a noise level; it does not depend on the ages."""
+        plan = self.plan(epsilon_c)
+        accountant = Accountant(plan, build_components(plan, self.rule, self.known))
+        return accountant.every_moment(None if self.releases == "continual" else self.releases)

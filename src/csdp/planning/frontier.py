@@ -33,6 +33,7 @@ class Point:
     bound: str
     mse: float
     best: bool
+    moment: float | None = None  #: what is revealed of any one moment; None if nothing finite is known, or in old files
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,12 @@ def frontier(
     releases: Releases = 1,
     estimate: Estimate = "history",
     about: About = "now",
+    units: Sequence[Sequence[str | int]] | None = None,
 ) -> Frontier:
     """Leakage and error over a grid of common ages and noise levels; about="then": of delay, leakage and error.
 
     Args:
-        chain, query, releases, estimate, about: as for `find_plan`.
+        chain, query, releases, estimate, about, units: as for `find_plan`.
         ages: the common ages of the grid.
         levels: its values of epsilon_c; default 12 between 0.05 and 10.
 
@@ -92,15 +94,19 @@ def frontier(
     model = certified_model(chain).members[0]
     table = tabulate(query, model)
     points: list[Point] = []
+    moments: dict[float, float] = {}
     no_data = 0.0
     known = Known()
     for age in ages:
         old = (age,) * model.sequences
-        curves = Curves(chain, table, old, estimate=estimate, releases=releases, about=about, known=known)
+        curves = Curves(chain, table, old, estimate=estimate, releases=releases, about=about, known=known, units=units)
         for level in grid:
             answer, error = curves.leakage(level), curves.error(level)
             no_data = error.no_data
-            points.append(Point(age, level, answer.epsilon, answer.bound, error.safe, best=True))
+            if level not in moments:  # it does not depend on the age
+                moments[level] = curves.every_moment(level)
+            moment = moments[level] if math.isfinite(moments[level]) else None
+            points.append(Point(age, level, answer.epsilon, answer.bound, error.safe, best=True, moment=moment))
 
     def costs(point: Point) -> tuple[float, ...]:
         return (point.leakage, point.mse) if about == "now" else (point.leakage, point.mse, point.age)
@@ -131,6 +137,7 @@ def plan_frontier(
             releases=releases,
             estimate=estimate,
             about=about,
+            units=plan.units,
         )
     except TooLargeError:
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, Literal
@@ -24,7 +25,15 @@ from csdp.errors import CsdpError, InfeasibleError, InputError, NotUsefulError
 from csdp.estimate import Error, mse
 from csdp.estimate.result import USEFUL, About, Estimate, about_words, check_about
 from csdp.plan import Plan
-from csdp.planning.calibrate import EVENT_LIMIT, SMALLEST_LEVEL, Curves, Releases, least_level
+from csdp.planning.calibrate import (
+    CLOSE,
+    EVENT_LIMIT,
+    SMALLEST_LEVEL,
+    Curves,
+    Releases,
+    largest_level,
+    least_level,
+)
 from csdp.query import QueryTable, tabulate
 from csdp.query_table import Query
 
@@ -42,12 +51,14 @@ class FoundPlan:
         plan: the plan, ready for a Publisher.
         leakage: certified for the releases that were planned for.
         error: of the estimate that was planned for.
+        moment: what these releases reveal of the state at any one tick.
         note: says if publishing nothing would do as well, or if a publisher would refuse the plan; else empty.
     """
 
     plan: Plan
     leakage: Leakage
     error: Error
+    moment: float
     note: str = ""
 
     @property
@@ -64,7 +75,7 @@ class FoundPlan:
         ages = self.plan.ages[0] if len(set(self.plan.ages)) == 1 else self.plan.ages
         return (
             f"FoundPlan(ages {ages}, epsilon_c {self.plan.epsilon_c:.6g}, leakage {as_text(self.leakage.epsilon)} "
-            f"({self.leakage.bound}), squared error {self.error.mse:.6g})"
+            f"({self.leakage.bound}), any moment {as_text(self.moment)}, squared error {self.error.mse:.6g})"
         )
 
 
@@ -74,6 +85,7 @@ def find_plan(
     *,
     max_mse: float | None = None,
     budget: float | None = None,
+    moment_limit: float | None = None,
     about: About = "now",
     max_age: int = 50,
     min_age: int = 0,
@@ -81,12 +93,15 @@ def find_plan(
     releases: Releases = 1,
     estimate: Estimate = "history",
     event_limit: float = EVENT_LIMIT,
+    units: Sequence[Sequence[str | int]] | None = None,
     progress: Progress | None = None,
 ) -> FoundPlan:
     """Find the plan with the least leakage for an error target, with the least error for a budget, or the least delay.
 
     What is published about the present (`about="now"`) has one target, error or budget. What is published about the
     time of the readings (`about="then"`) has both: the least age is found at which numbers may be this accurate.
+    Beside these, or alone, there may be a limit on what is revealed of every moment: now, with noise, can protect every
+    moment; later, nearly without noise, protects the present only.
 
     Formal guarantee: the returned numbers are certified again, so leakage <= budget and error <= max_mse hold for the
     plan as it is. An interrupt (Ctrl-C) returns the best plan so far, whose `note` says so.
@@ -94,7 +109,8 @@ def find_plan(
     Args:
         chain: the model, or a Family of models; the largest leakage and the largest error count.
         query: what is published.
-        max_mse, budget: the target, exactly one of the two; both for about="then".
+        max_mse, budget: the target, exactly one of the two; both for about="then". None is needed with `moment_limit`.
+        moment_limit: the most that all releases may reveal of the state at any one tick.
         about: "now": the error is against the present answer. "then": against the answer of the time of the readings,
             so that age costs only delay.
         max_age, min_age: the ages that a plan may have.
@@ -104,6 +120,7 @@ def find_plan(
         estimate: the estimate whose error counts: by default what a publisher puts out, from the last releases (from
             one if `releases` is 1).
         event_limit: the largest epsilon_c, so that old records keep some protection.
+        units: lists of sequences that belong to one person, whose states are one secret.
         progress: called with (what, done, total).
 
     >>> from csdp import CoupledChain, Mean
@@ -136,10 +153,17 @@ def find_plan(
         estimate=estimate,
         about=about,
         event_limit=number("event_limit", event_limit, above=0),
+        units=units,
         progress=progress,
     )
+    if moment_limit is not None:
+        search = search.within(number("moment_limit", moment_limit, above=0))
+    if moment_limit is None or max_mse is not None or budget is not None:
+        search.check_targets()
     try:
-        if about == "then":
+        if search.max_mse is None and search.budget is None:
+            search.least_noise()
+        elif about == "then":
             search.least_delay()
         else:
             search.best_common_age()
@@ -186,11 +210,18 @@ class _Search:
     estimate: Estimate
     about: About
     event_limit: float
+    units: Sequence[Sequence[str | int]] | None
     progress: Progress | None
+    #: the most that may be revealed of any moment, which `event_limit` keeps
+    moment_limit: float | None = None
     run: _SearchRun = field(default_factory=_SearchRun)
 
     def __post_init__(self) -> None:
         check_about(self.about)
+        whole("min_age", self.min_age, most=self.max_age, hint="it may not be above max_age")
+
+    def check_targets(self) -> None:
+        """Refuse targets that no search is for."""
         if self.about == "then" and (self.max_mse is None or self.budget is None):
             raise InputError(
                 "find_plan: about='then' finds the least delay for both targets; give max_mse (or --max-error), how "
@@ -198,8 +229,30 @@ class _Search:
             )
         if self.about == "now" and (self.max_mse is None) == (self.budget is None):
             which = "both" if self.budget is not None else "neither"
-            raise InputError(f"find_plan: {which} of max_mse and budget given; give exactly one target")
-        whole("min_age", self.min_age, most=self.max_age, hint="it may not be above max_age")
+            raise InputError(
+                f"find_plan: {which} of max_mse and budget given; give exactly one target, or moment_limit alone"
+            )
+
+    def within(self, moment_limit: float) -> _Search:
+        """The same search with levels at which every moment keeps a limit, which no age changes."""
+        young = self._common(self.min_age)
+        level = largest_level(young.every_moment, moment_limit, self.event_limit, tolerance=CLOSE)
+        if level is None:
+            least = young.every_moment(SMALLEST_LEVEL)
+            raise InfeasibleError(
+                f"moment_limit {moment_limit:g} cannot be met: even epsilon_c {SMALLEST_LEVEL:g} reveals "
+                f"{as_text(least)} of any one moment. Raise the limit, or use a model with influences in both "
+                "directions of time, such as sequences that follow themselves alone or csdp.InfluenceGraph.declared",
+                nearest=least,
+                no_data=math.nan,
+            )
+        return replace(self, event_limit=level, moment_limit=moment_limit)
+
+    def least_noise(self) -> None:
+        """The youngest age and the largest level that every moment allows."""
+        curves = self._common(self.min_age)
+        self.run.tried.append(curves)
+        self.run.best = _Candidate(curves.error(self.event_limit).safe, self.event_limit, curves)
 
     @cached_property
     def _table(self) -> QueryTable:
@@ -220,6 +273,7 @@ class _Search:
             about=self.about,
             rule=rule,
             known=self._known,
+            units=self.units,
         )
 
     def _common(self, age: int) -> Curves:
@@ -357,7 +411,10 @@ class _Search:
         if self.run.interrupted:
             words = "the search was interrupted; this is the best plan so far, and there may be better ones"
             note = f"{note}; {words}" if note else words
-        return FoundPlan(curves.plan(level), certified, error, note)
+        moment = curves.every_moment(level)
+        if self.moment_limit is not None and not moment <= self.moment_limit:
+            raise AssertionError("planning: what is revealed of any moment passes its limit")
+        return FoundPlan(curves.plan(level), certified, error, moment, note)
 
     def infeasible(self) -> InfeasibleError:
         """The error that says which target could be met."""
@@ -381,11 +438,12 @@ class _Search:
         reachable = [curves.error(self.event_limit) for curves in tried]
         least = min(error.safe for error in reachable)
         no_data = reachable[0].no_data
+        nothing = f"; publishing nothing has squared error {no_data:.4g}" if no_data > 0 else ""
+        limit = "event_limit" if self.moment_limit is None else "moment_limit"
         return InfeasibleError(
             f"max_mse {self.max_mse:g} cannot be met: the least squared error with epsilon_c up to "
-            f"{self.event_limit:g} is {least:.4g}; publishing nothing has squared error {no_data:.4g}. Raise "
-            "max_mse or event_limit",
-            nearest=min(least, no_data),
+            f"{self.event_limit:g} is {least:.4g}{nothing}. Raise max_mse or {limit}",
+            nearest=min(least, no_data) if no_data > 0 else least,
             no_data=no_data,
         )
 

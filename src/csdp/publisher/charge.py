@@ -10,10 +10,13 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+from csdp import check
 from csdp.accountant import Accountant, Lateness, State
 from csdp.accountant.build import build_components
+from csdp.accountant.component import Component
 from csdp.bounds.result import as_text, round_up
 from csdp.chain import fits_epsilon, join_fits
 from csdp.errors import BudgetExceeded, InputError, LedgerTermsError
@@ -34,22 +37,65 @@ from csdp.publisher.sources import NamingSource, Ready
 
 #: How far ahead the first affordable tick is looked for.
 HORIZON = 100_000
+#: What is said of every moment if no number of the plan bounds it.
+GROWS = (
+    "grows with every release under this model; more noise slows it down, and a model with influences in both "
+    "directions of time bounds it"
+)
 #: What each limit of a dataset limits.
 LIMITED = {
     "budget": "the leakage of the present",
+    "moment_limit": "what everything published reveals of any moment",
     "event_limit": "the plain epsilon-DP of a record",
-    "lifetime_limit": "what all releases reveal of a record",
+    "window_limit": "the plain epsilon-DP of a window of consecutive readings",
 }
 
 
 def check_limits(limits: PrivacyLimits) -> PrivacyLimits:
-    """Limits as positive numbers, None for no limit."""
-    checked: dict[str, float | None] = {}
-    for name, value in vars(limits).items():
-        checked[name] = None if value is None else float(value)
+    """Limits as positive numbers, None for no limit, and the length of the window that is limited."""
+    checked: dict[str, float] = {}
+    for name, value in vars(replace(limits, window=None)).items():
         if value is not None and not float(value) > 0:
             raise InputError(f"{name}: {value} given; a limit is a positive number (or None for no limit)")
-    return PrivacyLimits(**checked)
+        checked |= {} if value is None else {name: float(value)}
+    window = None if limits.window is None else check.whole("window", limits.window, least=1, hint="a number of ticks")
+    if window is None and limits.window_limit is not None:
+        raise InputError(
+            f"window_limit: {limits.window_limit:g} given without a window; give window=, the number of consecutive "
+            "ticks whose readings it limits"
+        )
+    return PrivacyLimits(**checked, window=window)
+
+
+class _EveryMoment:
+    """What releases reveal of a sequence at any one tick, by their number; what is bounded is computed once.
+
+    For every component two bounds hold: that for any number of releases, and that for as many as were made. The second
+    only grows, so once it has reached the first it is not computed again.
+
+    What earlier plans add to a slice counts as a whole for components that are followed jointly. One that is followed
+    sequence by sequence charges every value by itself: there they add their plain epsilon of one record.
+    """
+
+    def __init__(self, components: Sequence[Component], *, stale: int, earlier: EarlierPlans | None) -> None:
+        whole, event, overlap = (earlier.slice, earlier.event, earlier.overlap) if earlier else (0.0, 0.0, False)
+        self._counted = [partial(one.every_moment, stale=stale, earlier=whole, overlap=overlap) for one in components]
+        self._ever = [
+            one.every_moment(None, stale=stale, earlier=event if one.kind == "vector" else whole, overlap=overlap)
+            for one in components
+        ]
+        self._reached = [math.inf] * len(self._ever)
+        self.ever = round_up(max(self._ever))
+
+    def after(self, releases: int) -> float:
+        """The smaller of the two, for the component that reveals most."""
+        worst = 0.0
+        for n, ever in enumerate(self._ever):
+            counted = ever if releases >= self._reached[n] else self._counted[n](releases)
+            if counted >= ever:
+                self._reached[n] = min(releases, self._reached[n])
+            worst = max(worst, min(counted, ever))
+        return round_up(worst)
 
 
 class DatasetAccount:
@@ -68,7 +114,7 @@ class DatasetAccount:
         self.grid = grid
         self.accountant = accountant
         self.fits = dict(fits)
-        self._lifetimes: dict[tuple[int, float, bool], float] = {}
+        self._moments: dict[tuple[float, ...], _EveryMoment] = {}
         self._newest: tuple[dict[str, Any], State] | None = None  # a state that was not read back, with its record
 
     def check_terms(self, terms: Terms) -> PrivacyLimits:
@@ -124,11 +170,11 @@ class DatasetAccount:
     # ---- what a record has cost ----------------------------------------------------------------------------------
 
     def fit_epsilon(self, state: DatasetState) -> float:
-        """What all private fits have spent on one record.
+        """What all private fits have spent on one record, or on those of a unit at one tick.
 
         Those of plans that came and went while this publisher was open are in the recorded state.
         """
-        return fits_epsilon(join_fits(self.fits, state.fits))
+        return self.plan.unit_size * fits_epsilon(join_fits(self.fits, state.fits))
 
     def event(self, state: DatasetState) -> float:
         """Plain epsilon-DP of the record that was read most, under this plan and earlier ones, the fits included."""
@@ -152,36 +198,60 @@ class DatasetAccount:
             return fits or released
         return round_up(released + releases * self.accountant.largest_component * fits)
 
-    def lifetime(self, state: DatasetState, limit: float | None) -> float:
-        """What all releases, under this plan and earlier ones, reveal of one record.
+    def every_moment(self, state: DatasetState, *, ever: bool = False) -> float:
+        """What everything published, under this plan and earlier ones, reveals of a sequence at any one tick.
 
-        The bound for any number of releases is used if it is within the limit; otherwise the count of releases
-        sharpens it.
+        `ever`: after any number of further releases under this plan.
         """
         earlier = state.earlier
         releases = state.releases + (earlier.releases if earlier else 0)
-        if not releases:
+        if not releases and not ever:
             return 0.0
-        cost, overlap = (earlier.slice, earlier.overlap) if earlier else (0.0, False)
-        key = (state.stale, cost, overlap)
-        if key not in self._lifetimes:
-            self._lifetimes[key] = self.accountant.lifetime(None, stale=state.stale, earlier=cost, overlap=overlap)
-        if limit is not None and self._lifetimes[key] <= limit:
-            return self._lifetimes[key]
-        counted = self.accountant.lifetime(releases, stale=state.stale, earlier=cost, overlap=overlap)
-        return min(self._lifetimes[key], counted)
+        costs = () if earlier is None else (earlier.slice, earlier.event, earlier.overlap)
+        key = (state.stale, *costs)
+        if key not in self._moments:
+            self._moments[key] = _EveryMoment(self.accountant.components, stale=state.stale, earlier=earlier)
+        return self._moments[key].ever if ever else self._moments[key].after(releases)
+
+    def window(self, state: DatasetState, length: int, *, ever: bool = False) -> float:
+        """Plain epsilon-DP of any `length` consecutive readings of one sequence, under this plan and earlier ones.
+
+        Proof. The releases under one plan that read the window are at most those that `Accountant.window_level` and
+        `EarlierPlans.window` count, and the parts add up. Or together: all of them read at ages (with delays) from the
+        youngest to the oldest of all plans, so that their ticks are among length + oldest - youngest consecutive ones,
+        at most one release at each, none above the largest level. A private fit has read every reading of the window.
+
+        `ever`: after any number of further releases under this plan.
+        """
+        plan, earlier = self.plan, state.earlier
+        own = self.accountant.window_level(length, state.stale)
+        own = own if ever else min(own, state.releases * plan.unit_level)
+        fits = length * self.fit_epsilon(state)
+        if earlier is None:
+            return round_up(own + fits) if own or fits else 0.0
+        released = own + earlier.window(length)
+        if own and earlier.youngest is not None and earlier.oldest is not None:
+            spread = max(earlier.oldest, plan.max_age + state.stale) - min(earlier.youngest, plan.min_age)
+            released = min(released, max(earlier.level, plan.unit_level) * (length + spread))
+        return round_up(released + fits)
 
     def remaining(self, state: DatasetState | None, limits: PrivacyLimits, time: int | None) -> dict[str, float]:
         """What is left of every limit."""
         before = state or DatasetState()
-        left = {}
-        if limits.budget is not None:
-            left["budget"] = limits.budget - self.present(state, time)
-        if limits.event_limit is not None:
-            left["event_limit"] = limits.event_limit - self.event(before)
-        if limits.lifetime_limit is not None:
-            left["lifetime_limit"] = limits.lifetime_limit - self.lifetime(before, limits.lifetime_limit)
-        return {name: max(0.0, value) for name, value in left.items()}
+        spent = {"budget": lambda: self.present(state, time), **self.spent_on_records(before, limits)}
+        bounds = {name: limit for name, limit in limits.to_dict().items() if name in spent and limit is not None}
+        return {name: max(0.0, limit - spent[name]()) for name, limit in bounds.items()}
+
+    def spent_on_records(
+        self, state: DatasetState, limits: PrivacyLimits, *, ever: bool = False
+    ) -> dict[str, Callable[[], float]]:
+        """What is compared with each limit on records; `ever`: after any number of further releases."""
+        window = limits.window
+        return {
+            "moment_limit": lambda: self.every_moment(state, ever=ever),
+            "event_limit": lambda: self.event(state),
+            **({} if window is None else {"window_limit": lambda: self.window(state, window, ever=ever)}),
+        }
 
 
 # ---- releases --------------------------------------------------------------------------------------------------------
@@ -221,21 +291,24 @@ class ReleaseRule:
         read: int | Lateness = request.detail
         fresh, after = account.release(last, request.tick, read)
         after = replace(after, times=tuple(sorted({*before.times, self.times})))
-        lifetime = limits.lifetime_limit
         present, peak = account.accountant.charge(fresh)
         charge = Charge(
             present=present,
             peak=peak,
+            every_moment=account.every_moment(after),
             event=account.event(after),
-            lifetime=None if lifetime is None else account.lifetime(after, lifetime),
+            window=None if limits.window is None else account.window(after, limits.window),
             epsilon_c=None if account.plan.schedule is None else account.plan.level(request.tick),
             algorithm=ALGORITHM,
             late=read.to_record() if isinstance(read, Lateness) and read else None,
         )
-        # A ceiling for every moment: quiet ticks after the release may raise the leakage before it falls.
+        spent = account.spent_on_records(before, limits)
+        # A ceiling at every tick: quiet ticks after the release may raise the leakage before it falls.
         self._check("budget", limits.budget, charge.peak, lambda: account.present(last, request.tick))
-        self._check("event_limit", limits.event_limit, charge.event, lambda: account.event(before))
-        self._check("lifetime_limit", lifetime, charge.lifetime, lambda: account.lifetime(before, lifetime))
+        self._check("moment_limit", limits.moment_limit, charge.every_moment, spent["moment_limit"])
+        self._check("event_limit", limits.event_limit, charge.event, spent["event_limit"])
+        if limits.window is not None:
+            self._check("window_limit", limits.window_limit, charge.window, spent["window_limit"])
         return Admission(after, charge)
 
     def _check(self, name: str, limit: float | None, value: float | None, spent_now: Callable[[], float]) -> None:
@@ -262,14 +335,22 @@ def explain_refusal(account: DatasetAccount, ledger: Ledger, refused: Refused) -
     error = refused.error
     assert error is not None
     recorded = ledger.summary(account.dataset)
-    limit = recorded.terms.limits.budget
-    if error.limit_name != "budget" or limit is None or recorded.terms.plan_digest != account.plan.digest:
+    limits = recorded.terms.limits
+    limit = vars(limits)[error.limit_name]
+    if limit is None or recorded.terms.plan_digest != account.plan.digest:
         return error
-    later = first_affordable_tick(account.accountant, account.restore(recorded.state), refused.tick, limit)
-    fits = fitting_settings(account.plan, error.requested, limit)
-    hints = [f"{name} {value:.4g} would fit at every tick" for name, value in fits.items()]
-    if later is not None:
-        hints.insert(0, f"it could be afforded from tick {later} on if nothing is published before")
+    later = None
+    if error.limit_name == "budget":
+        later = first_affordable_tick(account.accountant, account.restore(recorded.state), refused.tick, limit)
+        fits = fitting_settings(account.plan, error.requested, limit)
+        hints = [f"{name} {value:.4g} would fit at every tick" for name, value in fits.items()]
+        if later is not None:
+            hints.insert(0, f"it could be afforded from tick {later} on if nothing is published before")
+    else:  # what a record has cost never falls, so this helps a dataset that begins with it
+        fits = _fitting_level(account, limits, error)
+        hints = [f"{name} {value:.4g} fits at every tick of a new dataset" for name, value in fits.items()]
+    if not hints and error.limit_name == "moment_limit":
+        hints = [f"it {GROWS}"]
     return BudgetExceeded(
         "; ".join([str(error), ", or ".join(hints)] if hints else [str(error)]),
         limit_name=error.limit_name,
@@ -300,13 +381,7 @@ def first_affordable_tick(accountant: Accountant, state: State, tick: int, limit
 
 def fitting_settings(plan: Plan, requested: float, limit: float) -> dict[str, Any]:
     """A noise level, and an age, at which releasing at every tick stays below the limit."""
-    fits: dict[str, Any] = {}
-    level = plan.epsilon_c
-    for _ in range(30):
-        level *= min(0.9, max(0.1, limit / max(requested, 1e-300)))
-        if _long_run(plan, plan.ages, level) <= limit:
-            fits["epsilon_c"] = level
-            break
+    fits = _find_level(lambda level: _long_run(plan, plan.ages, level), plan.epsilon_c, requested, limit)
     for more in (1, 2, 3, 5, 8, 13, 21):
         ages = tuple(age + more for age in plan.ages)
         if _long_run(plan, ages, plan.epsilon_c) <= limit:
@@ -315,8 +390,37 @@ def fitting_settings(plan: Plan, requested: float, limit: float) -> dict[str, An
     return fits
 
 
+def _fitting_level(account: DatasetAccount, limits: PrivacyLimits, error: BudgetExceeded) -> dict[str, Any]:
+    """A noise level at which every tick of a new dataset keeps a limit on records."""
+    plan = account.plan
+    limit = vars(limits)[error.limit_name]
+    readings = limits.window if error.limit_name == "window_limit" else 1
+    assert readings is not None
+    stale = plan.stale_limit
+
+    def after_all(level: float) -> float:
+        other = Accountant(Plan(plan.chain, plan.query, plan.ages, level, units=plan.units))
+        if error.limit_name == "moment_limit":
+            return other.every_moment(stale=stale)
+        return other.window_level(readings, stale) + readings * account.fit_epsilon(DatasetState())
+
+    return _find_level(after_all, plan.epsilon_c, error.requested, limit)
+
+
+def _find_level(number: Callable[[float], float], level: float, requested: float, limit: float) -> dict[str, Any]:
+    """A noise level below one that comes to `requested`, whose number is within the limit; none if none is found."""
+    for _ in range(30):
+        level *= min(0.9, max(0.1, limit / max(requested, 1e-300)))
+        found = number(level)
+        if found <= limit:
+            return {"epsilon_c": level}
+        if math.isinf(found):
+            break
+    return {}
+
+
 def _long_run(plan: Plan, ages: Sequence[int], epsilon_c: float) -> float:
-    other = Plan(plan.chain, plan.query, ages, epsilon_c)
+    other = Plan(plan.chain, plan.query, ages, epsilon_c, units=plan.units)
     return Accountant(other, build_components(other, "scalar")).limit().epsilon
 
 
@@ -352,13 +456,18 @@ class ChangeRule:
                 f"the terms of dataset {self.old.dataset!r} were changed by another process meanwhile; look at them, "
                 "and change them again if that is still wanted"
             )
+        if self.new.plan.units not in ((), self.old.plan.units):
+            raise InputError(
+                f"units: the new plan has others than dataset {self.old.dataset!r}, whose earlier releases are not "
+                "accounted for by them; keep its units, or open a new dataset"
+            )
         before = DatasetState() if last is None else last
         accountant, tick = self.new.accountant, self.from_tick - 1
         state, earlier = accountant.start(tick), None
         if before.cost > 0:
             history = self.old.restore(before)
             state = accountant.take_over(self.old.accountant, history, tick=tick, cost=before.cost)
-            earlier = _earlier_costs(self.old, before, history.tick, self.new.plan, self.from_tick)
+            earlier = earlier_costs(self.old, before, history.tick, self.new.plan, self.from_tick)
         after = DatasetState(
             accountant=state.to_dict(),
             cost=before.cost,
@@ -375,16 +484,12 @@ class ChangeRule:
         A limit that is lowered below what is spent already is no such change: it ends the releases. The leakage of the
         present is left to the first release: it falls while nothing is published.
         """
-        old, new, limits = self.old, self.new, self.limits
-        if limits.event_limit is not None:
-            event = new.event(after)
-            if event > limits.event_limit >= old.event(before):
-                fits = f" ({as_text(new.fit_epsilon(after))} of it from private fits)"
-                raise self._refusal("event_limit", limits.event_limit, event, fits)
-        if limits.lifetime_limit is not None:
-            lifetime = new.lifetime(after, limits.lifetime_limit)
-            if lifetime > limits.lifetime_limit >= old.lifetime(before, limits.lifetime_limit):
-                raise self._refusal("lifetime_limit", limits.lifetime_limit, lifetime)
+        spent = self.old.spent_on_records(before, self.limits)
+        for name, value in self.new.spent_on_records(after, self.limits).items():
+            limit = getattr(self.limits, name)
+            if limit is not None and value() > limit >= spent[name]():
+                fits = f" ({as_text(self.new.fit_epsilon(after))} of it from private fits)"
+                raise self._refusal(name, limit, value(), "" if name == "moment_limit" else fits)
 
     def _refusal(self, name: str, limit: float, value: float, detail: str = "") -> BudgetExceeded:
         return BudgetExceeded(
@@ -398,7 +503,7 @@ class ChangeRule:
         )
 
 
-def _earlier_costs(
+def earlier_costs(
     old: DatasetAccount, last: DatasetState, last_tick: int, following: Plan, from_tick: int
 ) -> EarlierPlans:
     """What the releases under a plan, and under those before it, mean for limits on records under the next."""
@@ -407,12 +512,18 @@ def _earlier_costs(
     this_chain = accountant.slice_cost(last.stale) if releases else 0.0
     any_model = accountant.slice_cost(last.stale, any_model=True) if releases else 0.0
     newest = [last_tick - old.plan.min_age] if releases else []
+    total, level = releases * old.plan.unit_level, old.plan.unit_level if releases else 0.0
+    ages: list[int | None] = [old.plan.min_age, old.plan.max_age + last.stale] if releases else []
     if before is not None:
         releases += before.releases
         group += before.group
         this_chain = before.slice + this_chain if before.overlap else max(before.slice, this_chain)
         any_model = before.slice_any + any_model if before.overlap else max(before.slice_any, any_model)
         newest.append(before.newest)
+        total += before.total
+        level = max(level, before.level)
+        ages += [before.youngest, before.oldest]
+    known = [age for age in ages if age is not None]
     same_chain = following.chain == old.plan.chain
     return EarlierPlans(
         releases=releases,
@@ -423,4 +534,8 @@ def _earlier_costs(
         slice_any=any_model,
         newest=max(newest),
         overlap=from_tick - following.max_age - following.stale_limit <= max(newest),
+        total=round_up(total),
+        level=level,
+        youngest=min(known) if len(known) == len(ages) else None,
+        oldest=max(known) if len(known) == len(ages) else None,
     )

@@ -219,9 +219,13 @@ class Publisher(Standing):
         plan: what is published.
         dataset: name in the ledger.
         ledger: a path or URL (SQLite, PostgreSQL), or an open Ledger.
-        budget: ceiling for the leakage of the present at every moment; it recovers while nothing is published.
+        budget: ceiling for the leakage of the present at every tick; it recovers while nothing is published.
+        moment_limit: limit for what everything ever published reveals of a sequence at any one tick, past or present,
+            under the model; it never recovers.
         event_limit: limit for the plain epsilon-DP of one record.
-        lifetime_limit: limit for what all releases reveal of one record.
+        window: a number of ticks, for instance those of a day: every answer then states the plain epsilon-DP of any so
+            many consecutive readings of one sequence.
+        window_limit: limit for it.
         time_step: time from one tick to the next, if times are not ticks; recorded, so that a later run with another
             one, which would misjudge how fast the past fades, is refused.
         time_origin: where tick 0 begins; recorded likewise.
@@ -255,8 +259,10 @@ class Publisher(Standing):
         dataset: str,
         ledger: str | Path | Ledger,
         budget: float | None = None,
+        moment_limit: float | None = None,
         event_limit: float | None = None,
-        lifetime_limit: float | None = None,
+        window: int | None = None,
+        window_limit: float | None = None,
         time_step: int | None = None,
         time_origin: int = 0,
         times: Times | None = None,
@@ -273,7 +279,7 @@ class Publisher(Standing):
         grid = TickGrid(time_step, time_origin)
         self.tick_times = TickTimes(times, grid, WallClock() if wall is None else wall)
         self.tick_times.check_plan(plan)
-        limits = check_limits(PrivacyLimits(budget, event_limit, lifetime_limit))
+        limits = check_limits(PrivacyLimits(budget, moment_limit, event_limit, window, window_limit))
         accountant = Accountant(plan)
         self.charged = 0  #: ticks that this publisher itself has charged
         self.recorded = 0  #: ticks that were recorded before, whose numbers it has returned as they are
@@ -293,11 +299,11 @@ class Publisher(Standing):
                 check_history(self.ledger, dataset)  # says more if an earlier version recorded the plan
                 raise
             self.estimates = ReleaseEstimates(plan, dataset=dataset, ledger=self.ledger, estimator=estimator)
-            account = recorded_account(self.ledger, dataset, accountant=accountant, grid=grid)
+            first.fits |= recorded_account(self.ledger, dataset, accountant=accountant, grid=grid).fits
         except BaseException:
             self.close()
             raise
-        super().__init__(self.ledger, dataset, account=account, times=self.tick_times.kind)
+        super().__init__(self.ledger, dataset, account=first, times=self.tick_times.kind)
         self._rule = ReleaseRule(self.account, self.tick_times.kind)
 
     def _terms(self, account: DatasetAccount, limits: PrivacyLimits) -> Terms:
@@ -546,15 +552,18 @@ class Publisher(Standing):
         *,
         from_tick: int,
         budget: float | None = None,
+        moment_limit: float | None = None,
         event_limit: float | None = None,
-        lifetime_limit: float | None = None,
+        window: int | None = None,
+        window_limit: float | None = None,
         model_unchecked: bool = False,
         estimator: Estimator | None = None,
     ) -> Publisher:
         """Continue the dataset under another plan, chain or limits from a tick on: an explicit and permanent act.
 
-        A limit that is not given stays as it is recorded; infinity lifts it. Estimates of the new plan use earlier
-        releases of the same query too, with the age and the noise that they had. `model_unchecked` as for `Publisher`.
+        A limit or window that is not given stays as it is recorded; an infinite limit lifts it. Estimates of the
+        new plan use earlier releases of the same query too, with the age and the noise that they had. `model_unchecked`
+        as for `Publisher`.
 
         Rule: the old history counts at most what it revealed between any two snapshots (under any model if the chain
         changes), placed at the newest reading it touched, and shrinks under the new chain from there. Records that both
@@ -564,8 +573,8 @@ class Publisher(Standing):
         check_estimator(plan, estimator)
         self.tick_times.check_plan(plan)
         before = self.ledger.dataset(self.dataset).terms
-        changed = vars(check_limits(PrivacyLimits(budget, event_limit, lifetime_limit)))
-        limits = replace(before.limits, **{name: new for name, new in changed.items() if new is not None})
+        given = vars(PrivacyLimits(budget, moment_limit, event_limit, window, window_limit))
+        limits = check_limits(replace(before.limits, **{name: new for name, new in given.items() if new is not None}))
         rule = (
             "same chain: worst log ratio of the old history between any two snapshots"
             if plan.chain == self.plan.chain
@@ -580,9 +589,7 @@ class Publisher(Standing):
             plan,
             dataset=self.dataset,
             ledger=self.ledger,
-            budget=limits.budget,
-            event_limit=limits.event_limit,
-            lifetime_limit=limits.lifetime_limit,
+            **vars(limits),
             time_step=self.grid.step,
             time_origin=self.grid.origin,
             times=self.tick_times.times,

@@ -9,14 +9,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from csdp.accountant import Accountant, State
 from csdp.bounds.result import round_up
-from csdp.chain import fits_epsilon, recorded_fits
+from csdp.chain import recorded_fits
 from csdp.errors import InputError, LedgerTermsError
-from csdp.ledger import DatasetState, Ledger, LedgerSummary, Terms, TickGrid
+from csdp.ledger import DatasetState, Ledger, LedgerSummary, PrivacyLimits, Terms, TickGrid
 from csdp.plan import ALGORITHM, Plan, check_supported
 from csdp.publisher.charge import LIMITED, DatasetAccount, first_affordable_tick
 from csdp.publisher.tick_times import AGE_WORDS
@@ -137,9 +138,10 @@ class Standing:
             "newest_tick": recorded.newest_tick,
             "limits": limits.to_dict(),
             "present": account.present(recorded.state, time),
+            "every_moment": account.every_moment(state),
             "event_level": account.event(state),
+            "window_level": None if limits.window is None else account.window(state, limits.window),
             "group_level": account.group(state),
-            "lifetime": account.lifetime(state, limits.lifetime_limit),
             "guarantee": self._guarantee(state),
         }
 
@@ -176,13 +178,17 @@ def describe_guarantee(account: DatasetAccount, times: Iterable[str]) -> dict[st
         "one_release": plan.certified.epsilon,
         "bound": plan.certified.bound,
         "adversary": "informed",
-        "event_level": round_up(account.accountant.event_level(plan.stale_limit) + fits_epsilon(fits)),
+        "every_moment": account.every_moment(DatasetState(stale=plan.stale_limit), ever=True),
+        "event_level": round_up(account.accountant.event_level(plan.stale_limit) + account.fit_epsilon(DatasetState())),
         "fits": dict(fits),
         "algorithm": ALGORITHM,
         "words": [
             plan.verdict.words,
             "Leakage of the present: how much everything published so far reveals about anyone's present state, "
             f"to an informed adversary, if the sequences follow the model{plan.model.given}.",
+            "Any moment: how much everything ever published reveals about anyone's state at any one tick, past or "
+            "present, to an adversary who knows the states of all others at that tick, under the same condition. It "
+            "covers one moment, not several together.",
             "Event level: plain epsilon-DP of one record, under any model; a record is exposed with this noise "
             "once it is old enough to be published. Every private fit that the dataset's chains came from is in it.",
             "Group level: plain DP of all records of all releases together, of sequences that the model ties together, "
@@ -248,19 +254,16 @@ def look_ahead(standing: Standing, newest: int | None) -> Outlook:
     limits, state = account.check_terms(recorded.terms), account.restore(recorded.state)
     charged = () if state.consecutive == 0 else (state.tick,)
     tick = max((*charged, *(() if newest is None else (newest,))), default=0)
-    once_more = replace(before, releases=before.releases + 1)
-    if limits.event_limit is not None and account.event(once_more) > limits.event_limit:
-        return Outlook(None, 0, limited_by="event_limit")
-    left = _lifetime_left(account, before, limits.lifetime_limit)
+    left, ended_by = _records_left(account, before, limits)
     if left == 0:
-        return Outlook(None, 0, limited_by="lifetime_limit")
+        return Outlook(None, 0, limited_by=ended_by)
     first = tick + 1 if limits.budget is None else first_affordable_tick(accountant, state, tick, limits.budget)
     if first is None:
         return Outlook(None, 0, limited_by="budget")
     rests = first - tick - 1
     count = None if limits.budget is None else _count_in_a_row(accountant, state, first, limits.budget)
     if left is not None and (count is None or left <= count):
-        return Outlook(first, left, rests, left == _MANY, "lifetime_limit")
+        return Outlook(first, left, rests, left == _MANY, ended_by)
     return Outlook(first, count, rests, count == _AHEAD, "budget" if rests or count is not None else "")
 
 
@@ -286,14 +289,19 @@ def _is_below(one: State, other: State) -> bool:
     return form[0] == form[1] and all((a <= b).all() for a, b in zip(one.slices, other.slices, strict=True))
 
 
-def _lifetime_left(account: DatasetAccount, state: DatasetState, limit: float | None) -> int | None:
-    """Releases that a lifetime limit still allows, up to `_MANY`; None for any number."""
-    if limit is None:
-        return None
+def _records_left(account: DatasetAccount, state: DatasetState, limits: PrivacyLimits) -> tuple[int | None, str]:
+    """Releases that the limits on records allow, up to `_MANY`, None for any number; and the limit that ends them."""
 
-    def cost(more: int) -> float:
-        return account.lifetime(replace(state, releases=state.releases + more), limit)
+    def cost(name: str, more: int, *, ever: bool = False) -> float:
+        later = replace(state, releases=state.releases + more)
+        return account.spent_on_records(later, limits, ever=ever)[name]()
 
-    left = bisect_right(range(1, _MANY + 1), limit, key=cost)
-    # The bound for any number of releases is used if it is within the limit.
-    return None if left == _MANY and cost(1) == cost(_MANY) else left
+    left, ended_by = None, ""
+    for name in account.spent_on_records(state, limits):
+        limit = getattr(limits, name)
+        if limit is None or cost(name, 1, ever=True) <= limit:
+            continue
+        count = bisect_right(range(1, _MANY + 1), limit, key=partial(cost, name))
+        if left is None or count < left:
+            left, ended_by = count, name
+    return left, ended_by

@@ -5,21 +5,29 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from csdp.bounds.result import as_text, in_words, round_up
+from csdp.bounds.result import as_text, in_words
 from csdp.chain import Verdict
 from csdp.estimate.result import Error, about_words
 
 if TYPE_CHECKING:
     from csdp.accountant.record import State
     from csdp.bounds.result import Leakage
-    from csdp.ledger import Ledger
+    from csdp.ledger import Ledger, LedgerSummary
     from csdp.plan import Plan
     from csdp.publisher import Skipped, Standing
 
 SCHEMA = "csdp/certificate/1"
+#: The guarantees in words, in the order of a report whose model may be relied on.
+TITLES = {
+    "present": "the present",
+    "every_moment": "any moment",
+    "event": "event",
+    "window": "window",
+    "group": "group",
+}
 #: Newest releases whose estimates say what the releases of a dataset are worth.
 _NEWEST = 20
 #: What the adversary of every plan knows.
@@ -42,6 +50,16 @@ class Promise:
     ceiling: float | None
     protects: str
     holds: str
+
+    @property
+    def title(self) -> str:
+        """Its name in words."""
+        return TITLES[self.name]
+
+    @property
+    def grows(self) -> bool:
+        """Whether no number is known that it stays below."""
+        return self.ceiling is None or (math.isinf(self.ceiling) and math.isfinite(self.epsilon))
 
 
 @dataclass(frozen=True)
@@ -96,7 +114,7 @@ def certify(publisher: Standing, ledger: Ledger, *, skipped: Sequence[Skipped] =
     plan, accountant = publisher.plan, publisher.accountant
     state = None if entry.state is None else accountant.restore(entry.state.accountant, cost=entry.state.cost)
     now = None if state is None else accountant.leakage(state)
-    promises = _make_promises(publisher, spent, state, changed=entry.changes > 0)
+    promises = _make_promises(publisher, spent, entry, now_state=state)
     times = () if entry.state is None else entry.state.times
     assumptions = (
         *(words for words in plan.certified.assumptions if "law" in words),
@@ -114,7 +132,7 @@ def certify(publisher: Standing, ledger: Ledger, *, skipped: Sequence[Skipped] =
         promises=promises,
         not_promised=(
             *((UNPAID_WORDS,) if math.isinf(publisher.fit_epsilon) else ()),
-            *not_promised(plan.epsilon_c),
+            *not_promised(promises),
             *(AGE_WORDS[kind] for kind in times if kind != "wall"),
             *plan.model.not_protected,
         ),
@@ -139,26 +157,36 @@ def certify(publisher: Standing, ledger: Ledger, *, skipped: Sequence[Skipped] =
 
 
 def _make_promises(
-    publisher: Standing, spent: Mapping[str, Any], state: State | None, *, changed: bool
+    publisher: Standing, spent: Mapping[str, Any], recorded: LedgerSummary, *, now_state: State | None
 ) -> tuple[Promise, ...]:
-    """The four guarantees, from what is spent so far; `changed`: whether the plan of the dataset was changed."""
-    plan, accountant = publisher.plan, publisher.accountant
-    event = None if changed else round_up(accountant.event_level(plan.stale_limit) + publisher.fit_epsilon)
-    lifetime = None if changed else accountant.lifetime(stale=plan.stale_limit)
+    """The guarantees, from what is spent so far; those of records are given for any number of further releases too."""
+    from csdp.ledger import DatasetState
+
+    plan, limits = publisher.plan, publisher.account.check_terms(recorded.terms)
+    state = recorded.state or DatasetState()
+    later = replace(state, stale=max(state.stale, plan.stale_limit), releases=state.releases + 1)
+    ever = {name: value() for name, value in publisher.account.spent_on_records(later, limits, ever=True).items()}
     # A published reading may rest on several states; its neighbours then reveal more about it than about any of them.
     record = "reading" if plan.query.of_states else "state"
-    promises: tuple[Promise, ...] = (
+    promises = [
         Promise(
             "present",
             spent["present"],
-            _ceiling(publisher, state, spent["limits"]["budget"], changed=changed),
+            _ceiling(publisher, now_state, limits.budget, changed=recorded.changes > 0),
             "the present state of each sequence, from everything published so far",
             f"against an adversary {INFORMED}, {_if_model(plan)}{plan.model.given}",
         ),
         Promise(
+            "every_moment",
+            spent["every_moment"],
+            ever["moment_limit"],
+            f"one {record} of each sequence at any one tick, past or present, from everything ever published",
+            f"against an adversary who knows the model and every other {record} of that tick, {_if_model(plan)}",
+        ),
+        Promise(
             "event",
             spent["event_level"],
-            event,
+            ever["event_limit"],
             "one reading of one sequence, from every release that reads it and every private fit of a chain",
             "plain differential privacy, under any model: against an adversary who knows every other reading",
         ),
@@ -170,18 +198,20 @@ def _make_promises(
             "plain differential privacy of the sequences that depend on each other in the model, however strongly; "
             "grows with every release",
         ),
-        Promise(
-            "lifetime",
-            spent["lifetime"],
-            lifetime,
-            f"one {record}, from all releases before and after it",
-            f"against an adversary who knows the model and every other {record} of that tick, {_if_model(plan)}",
-        ),
-    )
-    if plan.verdict.reliable:
-        return promises
-    # What holds under any model first: it is the number to rely on.
-    return tuple(sorted(promises, key=lambda promise: promise.name in {"present", "lifetime"}))
+    ]
+    if limits.window is not None:
+        window = Promise(
+            "window",
+            spent["window_level"],
+            ever["window_limit"],
+            f"any {limits.window} consecutive readings of one sequence together, from every release that reads any of "
+            "them and every private fit",
+            "plain differential privacy, under any model: against an adversary who knows every other reading",
+        )
+        promises.insert(3, window)
+    if not plan.verdict.reliable:  # what holds under any model first: it is the number to rely on
+        promises.sort(key=lambda promise: promise.name in {"present", "every_moment"})
+    return tuple(promises)
 
 
 def _if_model(plan: Plan) -> str:
@@ -256,16 +286,25 @@ def _reason_kind(skip: Skipped) -> str:
     return next((kind for words, kind in kinds.items() if words in skip.reason), "other reasons")
 
 
-def not_promised(epsilon_c: float) -> tuple[str, ...]:
+def not_promised(promises: Sequence[Promise]) -> tuple[str, ...]:
     """What the numbers do not promise."""
+    from csdp.publisher.charge import GROWS
+
+    moment = next(promise for promise in promises if promise.name == "every_moment")
+    now = f"epsilon {as_text(moment.epsilon)} ({in_words(moment.epsilon)})"
+    past = (
+        f"What everything published reveals about any past state {GROWS}. So far it is {now}."
+        if moment.grows
+        else f"A past state is protected with {now}, as any moment is, and not like the present. Several moments of "
+        "one sequence together are not covered by it, but by the window epsilon, if a window is named."
+    )
     return (
-        f"Old readings are not protected like the present: every release that reads one exposes it with noise "
-        f"epsilon_c = {epsilon_c:g} ({in_words(epsilon_c)}).",
+        past,
         "A person who is in the data for a long time is not protected as a whole: the group epsilon bounds this, and "
         "grows with every release.",
-        "The present and the lifetime epsilon hold under the model. Sequences that depend on each other more strongly, "
-        "or change more slowly, than the model says can leak more. The event epsilon holds regardless of the model; "
-        "the group epsilon holds if sequences that are independent in the model really are.",
+        "The epsilons of the present and of any moment hold under the model. Sequences that depend on each other more "
+        "strongly, or change more slowly, than the model says can leak more. The event epsilon holds regardless of the "
+        "model; the group epsilon holds if sequences that are independent in the model really are.",
         "Which readings are missing, when something is published, and that it is published are not hidden.",
         "Releases of the same readings outside of this dataset of this ledger are not counted.",
     )
@@ -286,7 +325,7 @@ def sentence(
     if newest is None:
         return f"Nothing has been published of {dataset} yet."
     by_name = {promise.name: promise for promise in promises}
-    now, event = by_name["present"].epsilon, by_name["event"].epsilon
+    now, moment, event = (by_name[name].epsilon for name in ("present", "every_moment", "event"))
     if not verdict.reliable:
         return (
             f"{verdict.brief}: of everything published of {dataset} up to tick {newest}, only the plain numbers may be "
@@ -296,8 +335,9 @@ def sentence(
     return (
         f"Everything published of {dataset} up to tick {newest} changes the odds between any two present states of any "
         f"one sequence by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}: {in_words(now)}), for "
-        f"an adversary {INFORMED}, if the sequences follow the model ({verdict.brief}){given}; a "
-        f"single past reading has plain differential privacy with epsilon {as_text(event)} ({in_words(event)})."
+        f"an adversary {INFORMED}, if the sequences follow the model ({verdict.brief}){given}; between "
+        f"any two states of it at any one tick, past or present, epsilon is at most {as_text(moment)} "
+        f"({in_words(moment)}); a single reading has plain differential privacy with epsilon {as_text(event)}."
     )
 
 

@@ -46,10 +46,12 @@ GLOSSARY = {
     "adversary": "an attacker who tries to find out a present state, and what they are assumed to know",
     "epsilon": "how much is revealed at most: the odds between two possibilities change by at most a factor of "
     "e^epsilon. 0.1 is a change of 11 %, 1 a factor of 2.7",
-    "present": "what everything published so far reveals about the state that a sequence is in now",
+    "the present": "what everything published so far reveals about the state that a sequence is in now",
+    "any moment": "what everything published, before and after it, reveals about the state that a sequence was in at "
+    "any one tick, past or present, if the model holds",
     "event": "what the releases reveal about one single reading, whatever the model",
+    "window": "the same about any so many readings in a row of one sequence, a day for instance, if a window is named",
     "group": "what they reveal about all readings of sequences that depend on each other, together",
-    "lifetime": "what all releases, earlier and later ones, reveal about one state, if the model holds",
     "budget": "the most that may be revealed about the present at any time; a release that would exceed it is refused",
     "ledger": "the record in which every release is charged before any data is read",
 }

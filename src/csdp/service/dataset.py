@@ -323,7 +323,7 @@ class ServedDataset:
                     from_tick=first,
                     estimator=plan.estimator,
                     model_unchecked=spec.model_unchecked,
-                    **spec.limits,
+                    **spec.limits.model_dump(),
                 )
                 self.spec = spec
                 self.plan_file = plan
@@ -402,7 +402,7 @@ class ServedDataset:
             "origin": self.spec.clock.origin,
             "lateness": self.spec.clock.lateness,
             "times": self.spec.clock.times,
-            "limits": {name: limits[name] for name in self.spec.limits},
+            "limits": limits,
             "model": plan.verdict.to_dict(),
             "guarantee": self._publisher.guarantee(),
             "not_protected": list(plan.model.not_protected),
@@ -494,7 +494,10 @@ class ServedDataset:
             **{name: summary[name] for name in ("model", "newest_tick", "published", "refused", "lost", "present")},
             "budget": summary["limits"]["budget"],
             "limits": summary["limits"],
-            **{name: summary[name] for name in ("remaining", "event_level", "group_level", "lifetime")},
+            **{
+                name: summary[name]
+                for name in ("remaining", "every_moment", "event_level", "window_level", "group_level")
+            },
         }
 
     def _look_ahead(self, tick: int | None, figures: dict[str, Any]) -> dict[str, Any]:

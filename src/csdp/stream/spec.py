@@ -49,7 +49,6 @@ _USE_PLAN = (
     "not in a specification any more: chain, query, ages, noise, discretiser and estimator are in the plan file. Make "
     'one with `csdp plan` or `csdp suggest`, and name it: plan = "plan.json"'
 )
-_LIMITS = ("budget", "event_limit", "lifetime_limit")
 
 
 # ---- what a specification says ---------------------------------------------------------------------------------------
@@ -84,11 +83,6 @@ def _topic(topic: str) -> str:
     return topic
 
 
-def _limits(given: dict[str, float]) -> dict[str, float | None]:
-    _check_keys(given, _LIMITS)
-    return {name: given.get(name) for name in _LIMITS}
-
-
 def _check_keys(content: dict[str, Any], known: tuple[str, ...]) -> None:
     for key in content:
         if key not in known:
@@ -114,6 +108,31 @@ class Section(BaseModel):
         if isinstance(content, dict):
             _check_keys(content, tuple(field.alias or name for name, field in cls.model_fields.items()))
         return content
+
+
+class LimitsSection(Section):
+    """Limits of the dataset, see `csdp.Publisher`; `window` counts ticks."""
+
+    budget: Limit | None = None
+    moment_limit: Limit | None = None
+    event_limit: Limit | None = None
+    window: Annotated[int, Field(ge=1)] | None = None
+    window_limit: Limit | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_old_name(cls, content: object) -> object:
+        if isinstance(content, dict) and "lifetime_limit" in content:
+            raise ValueError(
+                f"lifetime_limit: its name is moment_limit now; moment_limit = {content['lifetime_limit']}"
+            )
+        return content
+
+    @model_validator(mode="after")
+    def _check_window(self) -> Self:
+        if self.window_limit is not None and self.window is None:
+            raise ValueError("window_limit: given without window, the number of consecutive ticks that it limits")
+        return self
 
 
 class ClockSection(Section):
@@ -210,7 +229,7 @@ class StreamSpec(Section):
     drift: bool = False
     model_unchecked: bool = False
     anyway: bool = False  #: publish even if less than 5 % of the error of guessing the usual value is removed
-    limits: Annotated[dict[str, Limit], AfterValidator(_limits)] = Field(default={}, validate_default=True)
+    limits: LimitsSection = LimitsSection()
     clock_section: ClockSection = Field(alias="clock")
     source: Annotated[StdinPlace | FileSourcePlace | MqttSourcePlace, Field(discriminator="kind")]
     sink: Annotated[StdoutPlace | FileSinkPlace | MqttSinkPlace, Field(discriminator="kind")]
@@ -354,9 +373,7 @@ def make_publisher(spec: StreamSpec, plan: PlanFile, ledger: Ledger) -> Publishe
         plan.plan,
         dataset=spec.dataset,
         ledger=ledger,
-        budget=spec.limits["budget"],
-        event_limit=spec.limits["event_limit"],
-        lifetime_limit=spec.limits["lifetime_limit"],
+        **spec.limits.model_dump(),
         time_step=spec.clock.step,
         time_origin=spec.clock.origin,
         times=spec.clock.times,

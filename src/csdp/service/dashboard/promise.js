@@ -2,7 +2,7 @@
 
 import { el, fill, number, row, say } from "./dom.js";
 import { chance, given, leakage, up, withChance } from "./numbers.js";
-import { NOT_PROMISED, reliable } from "./words.js";
+import { NOT_PROMISED, past, reliable } from "./words.js";
 
 const ALWAYS = "always: plain differential privacy";
 
@@ -20,15 +20,18 @@ export function showPromise(dataset, status) {
   const held = `${sure ? "if" : "ONLY IF"} the sequences behave as the model says (${dataset.model.status})`;
   const plain = [
     line("One single reading, by all releases that use it", status.event_level, limit("event_limit"), ALWAYS),
+    ...(status.window_level === null ? [] : [
+      line(`Any ${dataset.limits.window} readings in a row of one sequence`, status.window_level, limit("window_limit"), ALWAYS),
+    ]),
     line("All readings of sequences that belong together", status.group_level, "none", `${ALWAYS}; grows all the time`),
   ];
   const present = line("The present state of each sequence", status.present, limit("budget"), held);
-  const past = line("One single reading, by all releases before and after it", status.lifetime, limit("lifetime_limit"), held);
-  fill("promise-table", sure ? [present, ...plain, past] : [...plain, present, past]);
+  const moment = line("The state of each sequence at any one moment, past or present", status.every_moment, limit("moment_limit"), held);
+  fill("promise-table", sure ? [present, moment, ...plain] : [...plain, present, moment]);
   const refused = "A number that would pass a limit is refused before any reading is touched.";
   say("promise-yes", sure
     ? `The present value of each sequence stays uncertain, within the leakage shown, to an attacker `
       + `who knows the model and every other present value and sees everything that was published here. ${refused}`
-    : `The two plain numbers at the top of the table: they hold under any model. ${refused}`);
-  fill("promise-no", [...dataset.not_protected, ...NOT_PROMISED].map((words) => el("li", {}, words)));
+    : `The plain numbers at the top of the table: they hold under any model. ${refused}`);
+  fill("promise-no", [past(dataset, status), ...dataset.not_protected, ...NOT_PROMISED].map((words) => el("li", {}, words)));
 }

@@ -13,6 +13,11 @@ export function showStatus(status) {
     : "about one reading, starting from a 50 % guess, under any model");
   say("tile-present-title", `Leakage about the present${sure ? "" : ", only if the model held"}`);
   say("tile-present", up(present));
+  const ever = status.limits.moment_limit;
+  say("tile-moment-title", `Leakage about any moment${sure ? "" : ", only if the model held"}`);
+  say("tile-moment", up(leakage(status.every_moment)));
+  say("tile-moment-more", ever === null ? `about any one state, past or present: ${chance(leakage(status.every_moment))}`
+    : `${percentUp(leakage(status.every_moment), ever)} of the limit ${withChance(ever, given(ever))}`);
   const whole = limit === null ? "" : withChance(limit, given(limit));
   say("tile-present-more", limit === null ? "no limit is set" : `${percentUp(present, limit)} of the limit ${whole}`);
   showOutlook(status.outlook, limit);

@@ -1,5 +1,7 @@
 // What the numbers mean, for people who did not study privacy.
 
+import { leakage, withChance } from "./numbers.js";
+
 /** Whether numbers that need the model may be relied on. */
 export const reliable = ({ status }) => ["accepted", "declared"].includes(status);
 
@@ -17,14 +19,23 @@ export const ENTRIES = {
 export const REASONS = {
   budget: "it would have exceeded the limit on the present",
   event_limit: "it would have exceeded the limit of a single reading",
-  lifetime_limit: "it would have exceeded the lifetime limit",
+  moment_limit: "it would have exceeded the limit on any moment",
+  window_limit: "it would have exceeded the limit of readings in a row",
   missing: "readings were missing",
 };
 
+/** How a state that is past is protected, in numbers. */
+export function past({ guarantee }, { every_moment: now }) {
+  const ever = leakage(guarantee.every_moment);
+  return Number.isFinite(ever)
+    ? `A past state is protected with epsilon ${withChance(leakage(now))}, as any moment is, and not like the present.`
+    : `What everything published reveals about any past state, epsilon ${withChance(leakage(now))} so far, grows with every `
+      + "number under this model. More noise slows it down; a model with influences in both directions of time bounds it.";
+}
+
 export const NOT_PROMISED = [
-  "Old readings are not protected like the present: once a reading is old enough to be published, only noise hides it.",
   "A person who is in the data for a long time is protected less and less with every release.",
-  "The numbers for the present and for a lifetime hold if the sequences behave as the model says. The other two hold "
+  "The numbers for the present and for any moment hold if the sequences behave as the model says. The others hold "
     + "without it.",
   "When something is published, and which readings were missing, is not hidden. It must not depend on the values.",
   "What is published of the same readings elsewhere is not counted.",

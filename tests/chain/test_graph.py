@@ -10,9 +10,10 @@ import pytest
 
 import csdp
 from csdp.accountant import Accountant
-from csdp.chain.family import influence_limits
 from csdp.chain.files import read_model
+from csdp.chain.graph import influence_limits
 from csdp.errors import InputError, TooLargeError
+from oracle import Changing, Output
 
 from bounds.test_influence import QUERIES, answers, random_system, ring  # isort: skip
 
@@ -30,19 +31,10 @@ def backward(random, s, m):
 
 
 def truth_of_changing(kernels, s, m, *, f, rate, age, releases):
-    """Brute force over all output histories of a process whose kernel is another one at every step back."""
-    outputs = np.array(np.meshgrid(*(np.unique(column) for column in f.T), indexing="ij")).reshape(f.shape[1], -1).T
-    likely = np.exp(-rate * np.abs(outputs[:, None, :] - f[None]).sum(axis=2))  # (outputs, snapshots)
-    told = np.ones((1, m**s))
-    for depth in range(releases - 1 + age, -1, -1):
-        if depth >= age:
-            told = (told[:, None, :] * likely[None]).reshape(-1, m**s)
-        if depth:
-            told = told @ kernels[depth - 1].T
-    digits = np.array(np.unravel_index(np.arange(m**s), (m,) * s)).T
-    near = (digits[:, None] != digits[None]).sum(axis=2) == 1
-    logs = np.log(told)
-    return float((logs[:, :, None] - logs[:, None, :])[:, near].max())
+    """Brute force, back in time, of a process whose kernel is another one at every step back."""
+    outputs = [Output((n + age,) * s, f, rate) for n in range(releases)]
+    start = np.full(m**s, m**-s)
+    return Changing(np.eye(m**s), s, m, start, 0, tuple(kernels)).told(outputs, 0, "informed", begin=0)
 
 
 def compare_with_members(seed):
@@ -53,7 +45,7 @@ def compare_with_members(seed):
     edges = np.array([(k, i) for k in range(s) for i in range(s)])
     limits = [influence_limits(member, edges) for member in members]
     gains, bases = np.max([g for g, _ in limits], axis=0), np.min([b for _, b in limits], axis=0)
-    family = csdp.InfluenceFamily(members[0], edges, gains.clip(-1, 1), bases.clip(0, 1))
+    family = csdp.InfluenceGraph.within(members[0], edges, gains.clip(-1, 1), bases.clip(0, 1))
     query = QUERIES[random.choice(list(QUERIES))]
     f = answers(query, s, m)
     age, epsilon_c = int(random.integers(0, 3)), float(random.choice([0.1, 0.7, 3.0]))
@@ -78,7 +70,7 @@ def test_wider_limits_certify_more_and_never_less_than_the_chain():
     for seed in range(12):
         chain = backward(np.random.default_rng(seed), 2, 3)
         told = [
-            csdp.leakage(csdp.InfluenceFamily.around(chain, margin), csdp.Mean(), ages=1, epsilon_c=0.5).epsilon
+            csdp.leakage(csdp.InfluenceGraph.around(chain, margin), csdp.Mean(), ages=1, epsilon_c=0.5).epsilon
             for margin in (0, 0.02, 0.2)
         ]
         own = csdp.leakage(chain, csdp.Mean(), ages=1, epsilon_c=0.5, bound="influence").epsilon
@@ -89,14 +81,14 @@ def test_reference_ring():
     """The ring of six in the theory's table, as a family with no margin, and what a margin costs."""
     chain = ring(6, 0.8, 0.3, 0.3)
     for margin, first, limit in ((0, 0.040244, 0.067721), (0.01, 0.043304, 0.076985), (0.05, 0.055576, 0.128387)):
-        accountant = Accountant(csdp.Plan(csdp.InfluenceFamily.around(chain, margin), csdp.Mean(), 1, 0.1))
+        accountant = Accountant(csdp.Plan(csdp.InfluenceGraph.around(chain, margin), csdp.Mean(), 1, 0.1))
         assert accountant.after(1).epsilon == pytest.approx(first, abs=1e-6)
         assert accountant.limit().epsilon == pytest.approx(limit, abs=1e-6)
 
 
 def test_a_family_that_nothing_bounds_is_answered_without_end():
     chain = ring(6, 0.8, 0.02, 0.02)
-    accountant = Accountant(csdp.Plan(csdp.InfluenceFamily.around(chain, 0.3), csdp.Mean(), 1, 0.1))
+    accountant = Accountant(csdp.Plan(csdp.InfluenceGraph.around(chain, 0.3), csdp.Mean(), 1, 0.1))
     assert accountant.limit().epsilon == np.inf
     assert accountant.ceiling() == np.inf
     assert accountant.after(2).epsilon < 2.0
@@ -111,7 +103,7 @@ def family():
         values=[0.0, 2.5],
         direction="backward",
     )
-    return csdp.InfluenceFamily.around(chain, 0.05)
+    return csdp.InfluenceGraph.around(chain, 0.05)
 
 
 @pytest.mark.parametrize("way", ["json", "pickle", "copy", "chain", "plan"])
@@ -136,15 +128,16 @@ def test_a_family_travels(family, way):
 
 
 def test_the_digest_covers_every_limit(family):
-    pairs = np.column_stack([family.edge_targets, family.edge_sources])
-    gains, bases = family.gains + 0.0, family.bases + 0.0
-    same = csdp.InfluenceFamily(family.point, pairs[::-1], gains[::-1], bases[::-1])
+    ((window,),) = family.worlds
+    pairs = np.column_stack([window.edge_targets, window.edge_sources])
+    gains, bases = window.gains + 0.0, window.bases + 0.0
+    same = csdp.InfluenceGraph.within(family.point, pairs[::-1], gains[::-1], bases[::-1])
     assert same == family
     gains[0, 0, 1, 0] += 1e-9
-    assert csdp.InfluenceFamily(family.point, pairs, gains, bases) != family
+    assert csdp.InfluenceGraph.within(family.point, pairs, gains, bases) != family
     bases[-1, 1, 1] -= 1e-9
-    assert csdp.InfluenceFamily(family.point, pairs, family.gains, bases) != family
-    assert csdp.InfluenceFamily(family.point, pairs, family.gains, family.bases, confidence=0.9) != family
+    assert csdp.InfluenceGraph.within(family.point, pairs, window.gains, bases) != family
+    assert csdp.InfluenceGraph.within(family.point, pairs, window.gains, window.bases, confidence=0.9) != family
 
 
 def test_a_family_that_carries_a_cost_is_another_one_and_keeps_it(family):
@@ -152,14 +145,14 @@ def test_a_family_that_carries_a_cost_is_another_one_and_keeps_it(family):
     paid = family.carrying(fit_cost={"epsilon": 0.5, "fit": "a"})
     assert paid != family
     assert paid.point.fit_cost == paid.fit_cost
-    for same in (csdp.InfluenceFamily.from_json(paid.to_json()), pickle.loads(pickle.dumps(paid)), copy.copy(paid)):
+    for same in (csdp.InfluenceGraph.from_json(paid.to_json()), pickle.loads(pickle.dumps(paid)), copy.copy(paid)):
         assert same == paid
         assert csdp.chain.private_fits(same) == {"a": 0.5}
     plan = csdp.Plan(paid, "mean", ages=1, epsilon_c=0.5)
     assert plan != csdp.Plan(family, "mean", ages=1, epsilon_c=0.5)
     assert csdp.chain.private_fits(csdp.Plan.from_json(plan.to_json()).chain) == {"a": 0.5}
     assert paid.carrying() == family
-    with pytest.raises(InputError, match="an InfluenceFamily, which is the family itself"):
+    with pytest.raises(InputError, match="an InfluenceGraph, which is the family itself"):
         family.carrying(family=csdp.Family([family]))
     other = csdp.CoupledChain(np.eye(3), [[0.5, 0.5], [0.5, 0.5]], values=[0.0, 4.0])
     assert family.with_values_of(other, [0, 1, 2]).point.values.tolist() == [0.0, 4.0]
@@ -170,9 +163,10 @@ def test_components_follow_the_graph_of_the_limits(family):
     assert family.subchain([2]).names == ("c",)
     with pytest.raises(InputError, match="whole components"):
         family.subchain([0])
-    tied = np.vstack([np.column_stack([family.edge_targets, family.edge_sources]), [[2, 0]]])
+    ((window,),) = family.worlds
+    tied = np.vstack([np.column_stack([window.edge_targets, window.edge_sources]), [[2, 0]]])
     gains, bases = influence_limits(family.point, tied)
-    assert csdp.InfluenceFamily(family.point, tied, gains, bases).components() == [(0, 1, 2)]
+    assert csdp.InfluenceGraph.within(family.point, tied, gains, bases).components() == [(0, 1, 2)]
 
 
 def test_what_needs_one_law_is_refused(family):
@@ -185,30 +179,57 @@ def test_what_needs_one_law_is_refused(family):
 
 
 def test_wrong_limits_are_refused_with_what_is_allowed(family):
-    pairs = np.column_stack([family.edge_targets, family.edge_sources])
-    good = {"pairs": pairs, "gains": family.gains, "bases": family.bases}
+    ((window,),) = family.worlds
+    pairs = np.column_stack([window.edge_targets, window.edge_sources])
+    good = {"pairs": pairs, "gains": window.gains, "bases": window.bases}
     cases = [
-        ({"gains": family.gains[:1]}, "shape"),
-        ({"gains": family.gains * 9}, "between -1 and 1"),
-        ({"bases": family.bases - 1}, "between 0 and 1"),
-        ({"bases": family.bases * 0 + 1}, "within the limits"),
-        ({"gains": family.gains * 0}, "within the limits"),
+        ({"gains": window.gains[:1]}, "shape"),
+        ({"gains": window.gains * 9}, "between -1 and 1"),
+        ({"bases": window.bases - 1}, "between 0 and 1"),
+        ({"bases": window.bases * 0 + 1}, "within the limits"),
+        ({"gains": window.gains * 0}, "within the limits"),
         ({"pairs": pairs[:, :1]}, "target, source"),
         ({"pairs": pairs * 9}, "sequence numbers"),
         ({"pairs": pairs * 0}, "different pairs"),
-        ({"pairs": pairs[1:], "gains": family.gains[1:], "bases": family.bases[1:]}, "add them"),
+        ({"pairs": pairs[1:], "gains": window.gains[1:], "bases": window.bases[1:]}, "add them"),
         ({"confidence": 1.5}, "confidence"),
     ]
     for wrong, words in cases:
         with pytest.raises(InputError, match=words):
-            csdp.InfluenceFamily(family.point, **{**good, **wrong})
+            csdp.InfluenceGraph.within(family.point, **{**good, **wrong})
     forward = csdp.CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]])
     with pytest.raises(InputError, match="backward"):
-        csdp.InfluenceFamily.around(forward, 0.1)
+        csdp.InfluenceGraph.around(forward, 0.1)
     many = csdp.CoupledChain([[1.0]], np.full((9, 9), 1 / 9), direction="backward")
     with pytest.raises(TooLargeError, match="at most 8"):
-        csdp.InfluenceFamily.around(many, 0.1)
+        csdp.InfluenceGraph.around(many, 0.1)
     with pytest.raises(InputError, match="margin"):
-        csdp.InfluenceFamily.around(family.point, -1)
+        csdp.InfluenceGraph.around(family.point, -1)
     with pytest.raises(InputError, match="lacks"):
-        csdp.InfluenceFamily.from_dict({"schema": csdp.InfluenceFamily.schema})
+        csdp.InfluenceGraph.from_dict({"schema": csdp.InfluenceGraph.schema})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        (("windows", 0, 0, "edges", 0, 3), 0.1, "sum to 0.1"),
+        (("windows", 0, 0, "edges", 0, 3), -1, "positive and sum to 1"),
+        (("windows", 0, 0, "edges", 0, 4), -1, "matrix -1"),
+        (("windows", 0, 0, "edges", 0, 0), 7, "between 0 and 0"),
+        (("windows", 0, 0, "edges", 0, 2), 3, "lag 3 given at distance 1"),
+        (("windows", 0, 0, "matrices", 0, 0, 0), 0.1, "sums to"),
+        (("swing",), [[[0, -1], [0, 0]]], "0 or more"),
+        (("windows", 0), [], "1 to 8"),
+        (("windows",), [], "1 to 8"),
+    ],
+)
+def test_an_edited_file_is_refused(path, value, words):
+    graph = csdp.InfluenceGraph(1, (0, 1), [[(0, 0, 1, 1.0, [[0.7, 0.3], [0.3, 0.7]])]])
+    content = graph.to_dict()
+    assert csdp.InfluenceGraph.from_dict(content) == graph
+    at = content
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = value
+    with pytest.raises(InputError, match=words):
+        csdp.InfluenceGraph.from_dict(content)
