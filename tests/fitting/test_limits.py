@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.chain.family import influence_limits
+from csdp.chain.graph import influence_limits
 from csdp.fitting.limits import _SupportFunction, confidence_limits, first_part
 from csdp.fitting.sample import graph_of_pairs, read_sample
 
