@@ -163,7 +163,7 @@ def test_states_that_never_occur_change_nothing(states):
         asked = {"ages": age, "epsilon_c": 0.5, "releases": releases}
         expected = continual(usual, csdp.Count(1), **asked)
         assert continual(wide, csdp.Count(1), **asked) == pytest.approx(expected, rel=1e-10)
-    models = (wide, csdp.InfluenceFamily.around(wide, 0)) if states == 3 else (wide,)
+    models = (wide, csdp.InfluenceGraph.around(wide, 0)) if states == 3 else (wide,)
     for model, age in itertools.product(models, (1, 3)):
         cap = InfluenceRule(usual).cap(age).max()
         assert influence_rule(model).cap(age).max() == pytest.approx(cap, rel=1e-10)
