@@ -139,7 +139,8 @@ def record(room, asked):
         f"[run]\nrelative_files = true\ninclude = src/csdp/{room}/*\ndata_file = {folder.resolve() / 'coverage'}\n"
     )
     known = folder / "durations.json"
-    durations = Durations(json.loads(known.read_text()) if known.exists() else {})
+    earlier = json.loads(known.read_text()) if known.exists() else {}
+    durations = Durations({test: spent for test, spent in earlier.items() if not test.startswith(tuple(asked))})
     # What holds for a ledger in a file and on a server is tested on both by the same lines: one of them is enough here.
     options = ["-q", "-m", "not slow", "-k", "not postgresql", "-p", "no:cacheprovider"]
     options += ["--tb=line", "--cov", f"--cov-config={settings}"]
@@ -247,11 +248,16 @@ def _compiles(place):
 
 
 def reaching(data, durations, path, line):
-    """The tests that ran the statement around a line, shortest first; of import time: all, in other processes too."""
+    """The tests that ran the statement around a line, shortest first; of import time: all, in other processes too.
+
+    All of them too if numba compiles the module: its lines are seen only where a test has Python run them.
+    """
     contexts = data.contexts_by_lineno(str(path))  # relative, as in pyproject.toml
-    lines = _statement(ast.parse(path.read_text()), line)
+    source = path.read_text()
+    lines = _statement(ast.parse(source), line)
     tests = {c.rsplit("|", 1)[0] for at in lines for c in contexts.get(at, ()) if c}
-    return sorted(tests & durations.keys() if tests else durations, key=durations.__getitem__)
+    seen = tests and "numba" not in source
+    return sorted(tests & durations.keys() if seen else durations, key=durations.__getitem__)
 
 
 def _statement(tree, line):
@@ -385,6 +391,7 @@ def judge_room(room, judges, given):
     folder = RECORD / room
     measure(room)
     durations = json.loads((folder / "durations.json").read_text())
+    durations = {test: spent for test, spent in durations.items() if os.path.exists(test.partition("::")[0])}
     data = CoverageData(str(folder / "coverage"))
     data.read()
     known = decided(folder / "verdicts.jsonl", given.again)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import csdp
+from csdp.bounds.dependence import logit_distance
 from csdp.bounds.metric import AgedPairs, _range, contraction_coefficient
 from csdp.chain.environment import PathView
 from csdp.paper import spectral_factor
@@ -46,6 +47,11 @@ def test_a_range_of_log_odds_covers_rounding_in_the_worst_directions(low: float,
     first, second = np.log1p(low + error * np.array([[1, -1], [-1, 1]]))
     truth = np.ptp(first - second)
     assert _range(coarse, np.zeros((1, 2)), computed, computed, 0.0, error) >= truth * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("low", [(1.0, 0.0), (0.0, 1.0), (0.5, 0.0), (0.0, 0.0)])
+def test_a_probability_that_may_leave_0_has_no_bound(low: tuple[float, float]) -> None:
+    assert logit_distance(np.array([low, low]), np.array([0.1, 0.0])).tolist() == [np.inf, 0.0]
 
 
 @pytest.mark.parametrize("first", [True, False])

@@ -232,8 +232,9 @@ def logit_distance(low: Floats, moved: Floats) -> Floats:
             part = np.minimum(moved / (1.0 - base) * (1.0 + 8 * UNIT), 1.0)
             down = np.minimum(-np.log1p(-part), np.log((1.0 - base) / rest) + 8 * UNIT)
             distance = (up + down) * (1.0 + 16 * UNIT)
-        # Something moves from a state of probability 0: infinite from there, if undefined from the other end.
-        best = np.fmax(best, np.where(moved > 0, distance, 0.0))
+        # Nothing moves: no distance. Something moves from a state of probability 0: no bound.
+        distance = np.where(moved > 0, np.where((base > 0) & (rest > 0), distance, np.inf), 0.0)
+        best = np.maximum(best, distance)
     return best
 
 
