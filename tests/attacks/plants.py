@@ -16,6 +16,7 @@ from csdp.accountant.kernels import EnvironmentKernels
 from csdp.bounds.graph import GraphRule
 from csdp.bounds.influence import WorstRule
 from csdp.chain import CoupledChain, InfluenceGraph, environment
+from csdp.chain.graph import Mixture
 from csdp.plan import Plan
 from csdp.publisher import charge, gate
 
@@ -178,7 +179,11 @@ def later_values_reveal_nothing_of_a_moment(patch: Patch) -> None:
 
     def every_moment(graph: InfluenceGraph, cost: Any) -> Any:
         assert graph.forward is not None
-        windows = [window.part(window.edge_lags < 0, np.arange(1), window.sequences) for window in graph.forward]
+        windows = []
+        for window in graph.forward:
+            assert isinstance(window, Mixture)
+            table, which = window.transition_table
+            windows.append(replace(window, transition_table=(np.full_like(table, 1 / window.states), which)))
         return real(graph._again(forward=tuple(windows)), cost)
 
     patch.setattr(influence, "every_moment", every_moment)

@@ -118,6 +118,7 @@ def test_a_replay_finds_a_charge_that_forgot_a_fit(file: Path, monkeypatch: pyte
     """As a ledger of csdp 0.1 has it: of a family the first member alone was charged."""
     with monkeypatch.context() as patched:
         patched.setattr("csdp.publisher.status.recorded_fits", lambda plans: {"a": 0.4})
+        patched.setattr("csdp.publisher.gate.private_fits", lambda chain: {"a": 0.4})
         with started(file, Family([fitted(0.3, 0.4, "a"), fitted(0.2, 0.6, "b")])) as publisher:
             publisher.publish(panel(4))
     with Ledger.open(file) as ledger:

@@ -127,7 +127,7 @@ def find_plan(
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> best = find_plan(chain, Mean(), budget=0.2, estimate="linear", min_age=1, max_age=5)
     >>> best
-    FoundPlan(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), squared error 0.132022)
+    FoundPlan(ages 1, epsilon_c 0.490663, leakage 0.2 (exact), any moment 0.981327, squared error 0.132022)
     >>> best.plan
     Plan(mean, ages 1, epsilon_c 0.490663, certified 0.2)
     >>> find_plan(chain, Mean(), about="then", budget=0.2, max_mse=0.1, releases="continual").delay
