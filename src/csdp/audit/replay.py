@@ -197,7 +197,9 @@ class _DatasetReplay:
     def _set_plan(self, entry: Entry) -> None:
         payload = entry.data()
         terms = self._terms[payload["number"]]
-        before, state, self._account = self._account, self._state, None
+        before = self._account
+        state = self._state
+        self._account = None
         check_supported(terms.plan_json)
         self._limits = terms.limits
         self._fits = join_fits(self._fits, recorded_fits([terms.plan_json]))

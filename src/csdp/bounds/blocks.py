@@ -156,16 +156,19 @@ class BlockRule(SlicesRule):
 def _laws_of(window: Window, distance: int) -> _Laws:
     """The laws of the values at a distance from the present, whose newest parents are at bit 0."""
     s = window.sequences
-    children, parents, lags = window.edge_targets, window.edge_sources, window.edge_lags
+    children = window.edge_targets
+    parents = window.edge_sources
+    lags = window.edge_lags
     # One group for all lags of another tick, and one for lag 0.
     number = (children * s + parents) * 2 + (lags == 0)
     groups, group = np.unique(number, return_inverse=True)
     ends = groups // 2 // s, groups // 2 % s
-    inside, own = groups % 2, ends[0] == ends[1]
+    inside = groups % 2
+    own = ends[0] == ends[1]
     bits = (np.arange(1 << distance)[:, None] >> np.arange(distance)) & 1
     values = [np.arange(1 << distance) & 1, *bits.T[::-1]]  # at lag 0 and at lags 1, 2, ... of the parent's values
     make = _of_mixture if isinstance(window, Mixture) else _of_limits
-    rises, bases, corners = make(window, group, ends[0], own, values)  # type: ignore[arg-type]
+    rises, bases, corners = make(window, group, ends[0], own, values)  # type: ignore[arg-type] # each takes its own kind of window
     with np.errstate(divide="ignore"):
         logs = np.log(np.clip(corners, 0.0, None))
     degree = int(np.bincount(children, minlength=1).max(initial=1))
@@ -181,8 +184,12 @@ def _of_mixture(
     """Rises, bases and corners of laws that follow one parent each: other parents move both laws of a pair alike."""
     table, which = window.transition_table
     parts = window.edge_weights[:, None, None] * table[which]  # (edges, state of the parent, c)
-    s, groups, size = window.sequences, len(child), values[0].size
-    shares, moved, least = np.zeros((groups, size, 2)), np.zeros((groups, size, size, 2)), np.zeros((groups, 2))
+    s = window.sequences
+    groups = len(child)
+    size = values[0].size
+    shares = np.zeros((groups, size, 2))
+    moved = np.zeros((groups, size, size, 2))
+    least = np.zeros((groups, 2))
     for lag, value in enumerate(values):
         edges = window.edge_lags == lag
         each = parts[edges][:, value]
@@ -191,7 +198,8 @@ def _of_mixture(
     np.add.at(least, group, parts.min(axis=1))
     others = (child[:, None] == child) & ~np.eye(groups, dtype=bool)
     bases = shares + (others @ least)[:, None]
-    laws, ends = np.zeros((s, size, 2)), np.zeros((s, 2, 2))
+    laws = np.zeros((s, size, 2))
+    ends = np.zeros((s, 2, 2))
     laws[child[own]] = shares[own]
     foreign = window.edge_targets != window.edge_sources
     rarer = parts[:, :, 1].argmin(axis=1)
@@ -200,7 +208,8 @@ def _of_mixture(
         np.add.at(ends[:, end], window.edge_targets[foreign], chosen[foreign])
     each = laws[:, :, None] + ends[:, None]  # (s, z, end, c)
     corners = np.empty((s, size, size, 2, 4))
-    corners[..., :2], corners[..., 2:] = each[:, :, None], each[:, None]
+    corners[..., :2] = each[:, :, None]
+    corners[..., 2:] = each[:, None]
     return shares[:, None] - shares[:, :, None] + 16.0 * UNIT * moved, bases, corners
 
 
@@ -208,18 +217,24 @@ def _of_limits(
     window: Limits, group: Indices, child: Indices, own: Any, values: list[Indices]
 ) -> tuple[Floats, Floats, Floats]:
     """The same within limits: own values that change one after the other add up their gains."""
-    s, groups, size = window.sequences, len(child), values[0].size
+    s = window.sequences
+    groups = len(child)
+    size = values[0].size
     flipped = window.gains.swapaxes(1, 2)[..., ::-1]  # what the other state loses, this one gains
     gains = np.minimum(np.minimum(window.gains, flipped), window.most[:, None, None, None]).clip(0.0)
     gains[:, [0, 1], [0, 1]] = 0.0
-    rises, bases = np.zeros((groups, size, size, 2)), np.zeros((groups, size, 2))
+    rises = np.zeros((groups, size, size, 2))
+    bases = np.zeros((groups, size, 2))
     for lag, value in enumerate(values):
         edges = window.edge_lags == lag
         np.add.at(rises, group[edges], gains[edges][:, value[:, None], value])
         np.maximum.at(bases, group[edges], window.bases[edges][:, value])
-    base, rise = np.zeros((s, size, 2)), np.zeros((s, size, size, 2))
-    base[child[own]], rise[child[own]] = bases[own], rises[own]
-    low, high = base[..., 1], 1.0 - base[..., 0]
+    base = np.zeros((s, size, 2))
+    rise = np.zeros((s, size, size, 2))
+    base[child[own]] = bases[own]
+    rise[child[own]] = rises[own]
+    low = base[..., 1]
+    high = 1.0 - base[..., 0]
     found = []  # corners of what Pr(1|s), Pr(1|t) may be: one of them at its end, the other as far as it goes
     for p in (low[:, :, None], high[:, :, None]):
         found += [(p, np.maximum(low[:, None], p - rise[..., 0])), (p, np.minimum(high[:, None], p + rise[..., 1]))]
