@@ -10,6 +10,7 @@ import pytest
 import csdp
 from csdp.accountant import Accountant
 from csdp.errors import BudgetExceeded, InputError
+from csdp.report.certificate import certify
 
 ROOMS = csdp.NoModel(["hall", "kitchen", "attic"])
 
@@ -46,3 +47,14 @@ def test_it_travels_and_refuses_what_needs_a_law():
 def test_it_keeps_the_cost_of_a_fit():
     chain = csdp.CoupledChain([[1.0]], [[0.7, 0.3], [0.3, 0.7]]).carrying(fit_cost={"epsilon": 0.5, "fit": "a"})
     assert csdp.chain.private_fits(csdp.chain.NoModel.of(chain)) == {"a": 0.5}
+
+
+def test_its_certificate_states_plain_numbers_alone(tmp_path):
+    plan = csdp.Plan(ROOMS, "mean", 0, 0.5)
+    panel = csdp.Panel.from_states(np.random.default_rng(0).integers(0, 2, (9, 3)), names=ROOMS.names)
+    with csdp.Publisher(plan, dataset="home", ledger=tmp_path / "ledger.db", window=3, window_limit=1.5) as publisher:
+        publisher.publish(panel)
+        certificate = certify(publisher, publisher.ledger)
+    assert [promise.name for promise in certificate.promises] == ["event", "window", "group"]
+    assert certificate.sentence.startswith("No model: plain differential privacy only: ")
+    assert "nothing is certified about the present" in certificate.sentence

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from csdp.chain import CoupledChain
+from csdp.chain import CoupledChain, Model
 from csdp.chain.files import save_model
 from csdp.chain.stationary import mixing_time
 from csdp.cli import options
@@ -78,24 +78,27 @@ def show(chain: Annotated[str, options.CHAIN]) -> None:
       csdp chain show chain.json
     """
     model = options.read_chain(chain)
-    rate = model.rate()
     sizes = sorted((len(part) for part in model.components()), reverse=True)
-    rows = [
-        ("differences shrink by", f"{rate:.6g} per step"),
-        ("mixing time", f"{mixing_time(rate):g} steps to a quarter"),
-        ("components", f"{len(sizes)} (sizes {', '.join(map(str, sizes[:8]))}{', ...' * (len(sizes) > 8)})"),
-    ]
-    try:
-        laws = model.marginals()[:8]
-        rows += [
-            (f"stationary law of sequence {i}", ", ".join(f"{p:.4g}" for p in law)) for i, law in enumerate(laws, 1)
-        ]
-        rows += [("", f"... and {model.sequences - 8} more")] * (model.sequences > 8)
-    except CsdpError:
-        rows.append(("stationary marginals", "several stationary laws"))
+    parts = f"{len(sizes)} (sizes {', '.join(map(str, sizes[:8]))}{', ...' * (len(sizes) > 8)})"
+    rows = [*_law_rows(model), ("components", parts)] if model.has_law else [("components", parts)]
     print_lines([repr(model)])
     print_table("", (), rows)
     print_lines([model.verdict.words])
+
+
+def _law_rows(model: Model) -> list[tuple[str, str]]:
+    """How fast a model forgets, and what its sequences do in the long run."""
+    rate = model.rate()
+    rows = [
+        ("differences shrink by", f"{rate:.6g} per step"),
+        ("mixing time", f"{mixing_time(rate):g} steps to a quarter"),
+    ]
+    try:
+        laws = model.marginals()[:8]
+    except CsdpError:
+        return [*rows, ("stationary marginals", "several stationary laws")]
+    shown = [(f"stationary law of sequence {i}", ", ".join(f"{p:.4g}" for p in law)) for i, law in enumerate(laws, 1)]
+    return [*rows, *shown, *[("", f"... and {model.sequences - 8} more")] * (model.sequences > 8)]
 
 
 @chain_app.command("simulate")

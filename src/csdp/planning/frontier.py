@@ -127,6 +127,8 @@ def plan_frontier(
     All sequences have one age: that of the plan, about half of it, and about twice as much.
     """
     ages = {age for own in (plan.min_age, plan.max_age) for age in (own // 2, own, 2 * own + 1)}
+    if not plan.model.has_law and about == "now":  # what changes in the meantime is not known
+        ages &= {0}
     levels = [plan.epsilon_c * factor for factor in (0.25, 0.5, 1.0, 2.0, 4.0)]
     try:
         line = frontier(

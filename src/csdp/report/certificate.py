@@ -30,6 +30,8 @@ TITLES = {
 }
 #: Newest releases whose estimates say what the releases of a dataset are worth.
 _NEWEST = 20
+#: The promises that need a model.
+_OF_THE_MODEL = frozenset({"present", "every_moment"})
 #: What the adversary of every plan knows.
 INFORMED = "who knows the model and every other present value"
 
@@ -168,26 +170,27 @@ def _make_promises(
     ever = {name: value() for name, value in publisher.account.spent_on_records(later, limits, ever=True).items()}
     # A published reading may rest on several states; its neighbours then reveal more about it than about any of them.
     record = "reading" if plan.query.of_states else "state"
+    whose = "unit of sequences" if plan.units else "sequence"
     promises = [
         Promise(
             "present",
             spent["present"],
             _ceiling(publisher, now_state, limits.budget, changed=recorded.changes > 0),
-            "the present state of each sequence, from everything published so far",
+            f"the present state of each {whose}, from everything published so far",
             f"against an adversary {INFORMED}, {_if_model(plan)}{plan.model.given}",
         ),
         Promise(
             "every_moment",
             spent["every_moment"],
             ever["moment_limit"],
-            f"one {record} of each sequence at any one tick, past or present, from everything ever published",
+            f"one {record} of each {whose} at any one tick, past or present, from everything ever published",
             f"against an adversary who knows the model and every other {record} of that tick, {_if_model(plan)}",
         ),
         Promise(
             "event",
             spent["event_level"],
             ever["event_limit"],
-            "one reading of one sequence, from every release that reads it and every private fit of a chain",
+            f"one reading of one {whose}, from every release that reads it and every private fit of a chain",
             "plain differential privacy, under any model: against an adversary who knows every other reading",
         ),
         Promise(
@@ -204,13 +207,15 @@ def _make_promises(
             "window",
             spent["window_level"],
             ever["window_limit"],
-            f"any {limits.window} consecutive readings of one sequence together, from every release that reads any of "
+            f"any {limits.window} consecutive readings of one {whose} together, from every release that reads any of "
             "them and every private fit",
             "plain differential privacy, under any model: against an adversary who knows every other reading",
         )
         promises.insert(3, window)
+    if plan.verdict.status == "none":
+        return tuple(promise for promise in promises if promise.name not in _OF_THE_MODEL)
     if not plan.verdict.reliable:  # what holds under any model first: it is the number to rely on
-        promises.sort(key=lambda promise: promise.name in {"present", "every_moment"})
+        promises.sort(key=lambda promise: promise.name in _OF_THE_MODEL)
     return tuple(promises)
 
 
@@ -290,7 +295,15 @@ def not_promised(promises: Sequence[Promise]) -> tuple[str, ...]:
     """What the numbers do not promise."""
     from csdp.publisher.charge import GROWS
 
-    moment = next(promise for promise in promises if promise.name == "every_moment")
+    always = (
+        "A person who is in the data for a long time is not protected as a whole: the group epsilon bounds this, and "
+        "grows with every release.",
+        "Which readings are missing, when something is published, and that it is published are not hidden.",
+        "Releases of the same readings outside of this dataset of this ledger are not counted.",
+    )
+    moment = next((promise for promise in promises if promise.name == "every_moment"), None)
+    if moment is None:
+        return ("Without a model nothing is promised about the present beyond the group epsilon.", *always)
     now = f"epsilon {as_text(moment.epsilon)} ({in_words(moment.epsilon)})"
     past = (
         f"What everything published reveals about any past state {GROWS}. So far it is {now}."
@@ -300,13 +313,11 @@ def not_promised(promises: Sequence[Promise]) -> tuple[str, ...]:
     )
     return (
         past,
-        "A person who is in the data for a long time is not protected as a whole: the group epsilon bounds this, and "
-        "grows with every release.",
+        always[0],
         "The epsilons of the present and of any moment hold under the model. Sequences that depend on each other more "
         "strongly, or change more slowly, than the model says can leak more. The event epsilon holds regardless of the "
         "model; the group epsilon holds if sequences that are independent in the model really are.",
-        "Which readings are missing, when something is published, and that it is published are not hidden.",
-        "Releases of the same readings outside of this dataset of this ledger are not counted.",
+        *always[1:],
     )
 
 
@@ -324,14 +335,16 @@ def sentence(
     """
     if newest is None:
         return f"Nothing has been published of {dataset} yet."
-    by_name = {promise.name: promise for promise in promises}
-    now, moment, event = (by_name[name].epsilon for name in ("present", "every_moment", "event"))
-    if not verdict.reliable:
+    by_name = {promise.name: promise.epsilon for promise in promises}
+    event = by_name["event"]
+    if verdict.status == "none" or not verdict.reliable:
         return (
             f"{verdict.brief}: of everything published of {dataset} up to tick {newest}, only the plain numbers may be "
             f"relied on. A single reading has plain differential privacy with epsilon {as_text(event)} "
             f"({in_words(event)}), under any model; nothing is certified about the present."
         )
+    now = by_name["present"]
+    moment = by_name["every_moment"]
     return (
         f"Everything published of {dataset} up to tick {newest} changes the odds between any two present states of any "
         f"one sequence by a factor of at most {odds_factor(now)} (epsilon {as_text(now)}: {in_words(now)}), for "
