@@ -1,13 +1,16 @@
 """The metric programme: never below scipy's optimum, whatever the search finds, and hardly above it."""
 
 import math
+from unittest import mock
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from csdp import CoupledChain
+from csdp.bounds import metric as rules
 from csdp.bounds.loops import _rebuild
-from csdp.bounds.metric import FlowSolver, LawPairs
+from csdp.bounds.metric import AgedPairs, FlowSolver, LawPairs
 
 
 def test_two_laws_that_seem_equal_may_differ_by_their_rounding() -> None:
@@ -68,3 +71,12 @@ def test_any_flows_prove_a_bound() -> None:
         for _ in range(50):
             basis, flows = random.integers(0, n * n, size=n), random.exponential(0.2, size=n)
             assert _rebuild(limits, q, p - q, np.zeros(n), basis, flows) >= truth - 1e-9
+
+
+def test_what_does_not_depend_on_the_noise_is_found_once() -> None:
+    pairs = AgedPairs(CoupledChain(np.full((5, 5), 0.2), [[0.7, 0.3], [0.3, 0.7]]), ages=[1] * 5, adversary="informed")
+    with mock.patch.object(rules, "_sort_thresholds", wraps=rules._sort_thresholds) as sort:
+        low = pairs.profile(0.5)
+        sorted_sets = sort.call_count
+        assert pairs.profile(1.0) > low
+        assert sort.call_count == sorted_sets > 0
