@@ -52,7 +52,7 @@ def test_a_moment_that_nothing_bounds_is_said_with_what_to_do(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "give --age and --epsilon-c, or --budget or --max-error"),
+        ((), "give --age and --epsilon-c, or --budget, --max-error or --moment-limit"),
         (("--age", "1"), "give both --age and --epsilon-c"),
         (("--epsilon-c", "1"), "give both --age and --epsilon-c"),
         (("--age", "1", "--epsilon-c", "1", "--budget", "1"), "leave out --budget"),
@@ -121,3 +121,12 @@ def test_a_release_that_is_hardly_worth_it_charges_nothing(run, fails, paper, pl
     assert not ledger.exists()
     run(*asked, "--anyway")
     assert ledger.exists()
+
+
+def test_a_declared_graph_is_planned_by_a_limit_on_any_moment(run, tmp_path):
+    save_model(InfluenceGraph.declared([f"shop {n}" for n in range(60)], own=0.4), tmp_path / "shops.json")
+    asked = ("plan", tmp_path / "shops.json", "--moment-limit", "1")
+    found = json.loads(run(*asked, "--format", "json", "-o", tmp_path / "plan.json").stdout)
+    assert 0.99 < found["every_moment"] <= 1.0
+    assert "publishing nothing" not in run(*asked).stdout
+    assert PlanFile.load(tmp_path / "plan.json").plan.digest == found["plan_digest"]

@@ -38,6 +38,7 @@ def plan(
     max_error: Annotated[
         float | None, typer.Option(min=0, help="Find the least leakage with at most this root mean squared error.")
     ] = None,
+    moment_limit: Annotated[float | None, options.MOMENT_LIMIT] = None,
     about: Annotated[
         Literal["now", "then"],
         typer.Option(
@@ -105,14 +106,17 @@ def plan(
         known = known if ends is None else options.split_panel(known, ends)[0]
     found: FoundPlan | None = None
     if age is None and epsilon_c is None:
-        if budget is None and max_error is None:
-            raise InputError("age: not given; give --age and --epsilon-c, or --budget or --max-error for a search")
+        if budget is None and max_error is None and moment_limit is None:
+            raise InputError(
+                "age: not given; give --age and --epsilon-c, or --budget, --max-error or --moment-limit for a search"
+            )
         with progress_bar() as progress:
             found = find_plan(
                 model,
                 statistic,
                 max_mse=None if max_error is None else max_error**2,
                 budget=budget,
+                moment_limit=moment_limit,
                 max_age=max_age,
                 releases="continual",
                 about=about,
@@ -121,7 +125,8 @@ def plan(
             )
         made = found.plan
     else:
-        options.refuse_together({"--budget": budget, "--max-error": max_error}, "--age and --epsilon-c")
+        targets = {"--budget": budget, "--max-error": max_error, "--moment-limit": moment_limit}
+        options.refuse_together(targets, "--age and --epsilon-c")
         if age is None or epsilon_c is None:
             raise InputError("age, epsilon-c: one of them given; give both --age and --epsilon-c, or neither to search")
         made = Plan(model, statistic, options.parse_ages(age), epsilon_c)

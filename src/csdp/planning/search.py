@@ -404,7 +404,7 @@ class _Search:
             raise AssertionError("planning: the error passes the target")
         target = error.safe if self.max_mse is None or self.about == "then" else self.max_mse
         note = ""
-        if target >= error.no_data:
+        if error.no_data > 0 and target >= error.no_data:
             note = f"publishing nothing but the long-run mean has squared error {error.no_data:.3g}, which is no more"
         if self.releases == 1 and self.budget is not None and curves.later_peak(level) > self.budget:
             note = _RISES_LATER
