@@ -233,3 +233,16 @@ def test_an_edited_file_is_refused(path, value, words):
     at[path[-1]] = value
     with pytest.raises(InputError, match=words):
         csdp.InfluenceGraph.from_dict(content)
+
+
+def test_forward_environments_and_points_of_families_are_no_graphs():
+    """Given their path the law backwards depends on all environments before; a point alone promises less."""
+    members = [csdp.CoupledChain([[1.0]], [[1 - p, p], [q, 1 - q]]) for p, q in ((0.01, 0.3), (0.5, 0.1))]
+    hidden = csdp.EnvironmentChain(members, switching=[[0.9, 0.1], [0.1, 0.9]])
+    for model in (hidden, hidden.given_path()):
+        with pytest.raises(InputError, match="direction='backward'"):
+            csdp.InfluenceGraph.from_chain(model)
+    fitted = members[0].carrying(family=csdp.Family(members))
+    with pytest.raises(InputError, match="without_family"):
+        csdp.InfluenceGraph.from_chain(fitted)
+    assert csdp.InfluenceGraph.from_chain(fitted.without_family()).forward is not None

@@ -241,14 +241,21 @@ class InfluenceGraph(Model):
         InfluenceGraph(2 sequences, 2 states, memory 1, 4 edges, digest 975d86cf)
         """
         chains = chain.step_chains
-        if not chains or chain.phases > 1 or not (chain.direction == "backward" or _is_own(chains)):
+        if chain.family is not None:
+            raise InputError(
+                "graph: the chain carries the family of its fit, which certificates rest on; plan with the chain "
+                "itself, or give chain.without_family() for its point alone"
+            )
+        # Given a path of environments, the law backwards of a forward chain depends on all that came before.
+        reverses = len(chains) == 1 and _is_own(chains)
+        if not chains or chain.phases > 1 or not (chain.direction == "backward" or reverses):
             raise InputError(
                 f"graph: {chain!r} given; a chain with direction='backward', or one whose sequences follow themselves "
                 "alone, is allowed"
             )
         _check_shape(chain.states)
         forward = None
-        if len(chains) == 1 and _is_own(chains):
+        if reverses:
             both = _mixture_of(chains[0]), _reversed(chains[0])
             forward = (both[chains[0].direction == "backward"],)
             worlds: tuple[tuple[Window, ...], ...] = ((both[chains[0].direction == "forward"],),)
