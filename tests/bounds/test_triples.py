@@ -133,7 +133,7 @@ def test_the_accountant_takes_windows_for_readings_that_are_old():
         after = [accountant.after(n).epsilon for n in (1, 2, 40)]
         assert after == sorted(after)
         assert after[-1] <= told * (1 + 1e-9) <= accountant.ceiling() * (1 + 2e-9)
-    caps = [Caps(chain, tuple((i,) for i in range(chain.sequences))).at(steps)[0] for steps in range(1, 8)]
+    caps = [Caps(chain, ()).at(steps)[0] for steps in range(1, 8)]
     assert caps == sorted(caps, reverse=True)
 
 

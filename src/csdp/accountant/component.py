@@ -68,7 +68,7 @@ class Component(ABC):
         self.ages = tuple(sorted(set(ages)))
         #: d(k) epsilon_c: what one release costs however the sequences are tied
         self.alpha = alpha
-        #: the places of sequences whose states are one secret
+        #: the places of sequences whose states are one secret; empty if each is one by itself
         self.blocks = blocks
         self.caps = Caps(model, blocks)
 

@@ -100,7 +100,7 @@ class JointComponent(Component):
         super().__init__(model, ages, cost.alpha, blocks)
         self._members = tuple(members)
         self._cost = cost
-        self._digest = model.digest + repr(blocks) * (len(blocks) < model.sequences)
+        self._digest = model.digest + repr(blocks) * bool(blocks)
         self._known = Known() if known is None else known
         self.caps = self._known.caps.setdefault(self._digest, self.caps)
         self.kind: Kind = _choose_kind(model, spread=self.ages[-1] - self.ages[0], is_sum=bool(cost.answers), rule=rule)
@@ -250,11 +250,12 @@ class JointComponent(Component):
         s, m = self.model.sequences, self.model.states
         digits = np.array(np.unravel_index(self.kernels.seen, (m,) * s)).T
         differ = digits[:, None, :] != digits[None, :, :]
-        inside = [differ.sum(axis=2) == differ[:, :, list(block)].sum(axis=2) for block in self.blocks]
+        blocks = self.blocks or tuple((i,) for i in range(s))
+        inside = [differ.sum(axis=2) == differ[:, :, list(block)].sum(axis=2) for block in blocks]
         return float(state[np.logical_or.reduce(inside)].max(initial=0.0))
 
     def _contraction_over_paths(self, steps: int) -> float:
-        if len(self.blocks) < self.model.sequences:  # it compares presents that differ in one sequence
+        if self.blocks:  # it compares presents that differ in one sequence
             return 1.0
         if steps not in self._contractions:
             chain = self._environments.model

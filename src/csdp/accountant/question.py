@@ -86,11 +86,11 @@ def leakage(
 def _of_any_moment(accountant: Accountant, releases: int | None, now: Leakage) -> Leakage:
     """The leakage of any moment, with the assumptions of that of the present."""
     revealed = accountant.every_moment(releases)
-    is_group = releases is None if math.isinf(revealed) else releases and revealed >= accountant.group_level(releases)
+    group = math.inf if releases is None else accountant.group_level(releases)
     return replace(
         now,
         epsilon=revealed,
-        bound="group" if is_group else now.bound,
+        bound="group" if revealed >= group else now.bound,
         assumptions=(*now.assumptions, "the state at any one tick, from all releases before and after it"),
         reason=_UNKNOWN if math.isinf(revealed) else "",
         witness=None,

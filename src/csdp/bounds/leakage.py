@@ -298,7 +298,7 @@ class Component:
     @property
     def has_units(self) -> bool:
         """Whether some secret is the state of several sequences."""
-        return len(self.blocks) < len(self.members)
+        return bool(self.blocks)
 
     # ---- exact ---------------------------------------------------------------------------------------------------
 
@@ -377,7 +377,7 @@ class Component:
 
     def _metric(self) -> ComponentLeakage:
         if max(self._ages) == 0 and self.setting.adversary == "informed":
-            one = max(map(self._block_ratio, self.blocks)) * self.setting.epsilon_c
+            one = max(map(self._block_ratio, self.blocks or ((0,),))) * self.setting.epsilon_c
             return ComponentLeakage(one, "metric", None, "at age 0 the others' readings are known")
         if (size := self.model.size) > METRIC_STATES:
             words = f"metric: {size} joint states; at most {METRIC_STATES}. Use profile, or auto"

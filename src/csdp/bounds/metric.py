@@ -86,7 +86,7 @@ class AgedPairs:
         adversary: Adversary,
         oldest: int | None = None,
         vantage: Vantage = PLAIN,
-        blocks: Units | None = None,
+        blocks: Units = (),
     ) -> None:
         refuse_many_pairs(model)
         vantage.require_known_present(model, adversary)
@@ -95,7 +95,7 @@ class AgedPairs:
         self._adversary = adversary
         self._ages = tuple(ages)
         self._oldest = oldest
-        self._blocks = tuple((i,) for i in range(model.sequences)) if blocks is None else blocks
+        self._blocks = blocks or tuple((i,) for i in range(model.sequences))
         self._last: tuple[float, float] | None = None  # of the profile: peaks and ceilings ask for the same one
 
     @cached_property

@@ -52,11 +52,13 @@ def tie(components: Sequence[tuple[int, ...]], units: Units) -> list[tuple[int, 
 
 
 def blocks_of(members: Sequence[int], units: Units) -> Units:
-    """The places, among some members, of every unit; a sequence of no unit is one by itself.
+    """The places, among some members, of every unit; a sequence of no unit is one by itself. Empty without units.
 
     >>> blocks_of((4, 5, 6), ((4, 6), (8, 9)))
     ((0, 2), (1,))
     """
+    if not units:
+        return ()
     unit_of = {number: unit for unit in units for number in unit}
     groups: dict[tuple[int, ...], list[int]] = {}
     for place, member in enumerate(members):
@@ -66,6 +68,8 @@ def blocks_of(members: Sequence[int], units: Units) -> Units:
 
 def largest_of(revealed: Floats, blocks: Units) -> float:
     """The largest sum over the sequences of a unit of what is revealed of each, (s,) or a block of s for each phase."""
+    if not blocks:
+        return float(revealed.max())
     each = revealed.reshape(-1, sum(map(len, blocks)))
     singles = [block[0] for block in blocks if len(block) == 1]
     found = [float(each[:, singles].max())] if singles else []
