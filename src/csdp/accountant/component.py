@@ -18,12 +18,12 @@ import numpy as np
 
 from csdp.accountant.record import Stale, was_late
 from csdp.aging import PLAIN, Vantage, find_vantages, has_law_of_past, longest_paths
-from csdp.bounds.influence import Recursion, has_influence, influence_rule
+from csdp.bounds.influence import Recursion, add_swing, has_influence, influence_rule
 from csdp.bounds.metric import PAIR_STATES, AgedPairs
 from csdp.bounds.slice import has_slice, one_step, slice_bound
 from csdp.bounds.triples import Windows, windows_of
 from csdp.bounds.units import Units, largest_of
-from csdp.chain import Model, is_graph
+from csdp.chain import Model
 from csdp.errors import InputError
 from csdp.numbers import Bools, Floats
 
@@ -236,9 +236,7 @@ class Caps:
             if counted >= WINDOW_STEPS and self.windows is not None:
                 for state in self.windows.follow(self._influence.unbounded(), counted)[1:]:
                     cap = np.minimum(cap, self.windows.present(state))  # it never grows with the steps
-            swing = model.swing if is_graph(model) else None
-            cap = cap if swing is None else cap + swing
-            caps.append((largest_of(cap.max(axis=(1, 2)), self._blocks), "influence"))
+            caps.append((largest_of(add_swing(model, cap).max(axis=(1, 2)), self._blocks), "influence"))
         if has_slice(model) and len(caps) < 2 and steps > 1:  # no freshness: what decays with age, and never grows
             caps.append((largest_of(slice_bound(model, min(steps, CAP_STEPS)).ranges, self._blocks), "slice"))
         elif has_slice(model):

@@ -13,7 +13,7 @@ from csdp.accountant.component import PEAK_STEPS, WINDOW_STEPS, Before, Componen
 from csdp.accountant.fixed_point import follow_to_rest
 from csdp.accountant.moment import every_moment
 from csdp.accountant.record import Lateness, Stale, was_late
-from csdp.bounds.influence import Recursion, influence_rule
+from csdp.bounds.influence import Recursion, add_swing, influence_rule
 from csdp.bounds.metric import PAIR_STATES
 from csdp.bounds.units import Units, largest_of
 from csdp.chain import InfluenceGraph, Model, is_graph
@@ -172,9 +172,7 @@ class InfluenceComponent(SequenceCosts):
 
     def _largest(self, revealed: Floats) -> float:
         """The largest of what is revealed of the newest values, with what slow levels add."""
-        swing = self.model.swing if is_graph(self.model) else None
-        revealed = revealed if swing is None else revealed + swing
-        return largest_of(revealed.max(axis=(1, 2)), self.blocks)
+        return largest_of(add_swing(self.model, revealed).max(axis=(1, 2)), self.blocks)
 
     def _apply_cap(self, value: float, steps: int) -> tuple[float, str]:
         """A value and its bound; the recursion stays below its own cap, so only freshness can be sharper.

@@ -13,6 +13,7 @@ import numpy as np
 
 from csdp.accountant.fixed_point import follow_to_rest
 from csdp.bounds.graph import GraphRule
+from csdp.bounds.influence import add_swing
 from csdp.chain import InfluenceGraph
 from csdp.numbers import Floats
 
@@ -44,8 +45,7 @@ def every_moment(graph: InfluenceGraph, cost: Floats) -> Floats:
         for lag in range(ago + 1, memory + 1):
             passed = future.pull(after[lag - ago - 1], memory, lag)
             costs[ago] = costs[ago] if passed is None else costs[ago] + passed
-    revealed = past.root(costs, before)
-    return revealed if graph.swing is None else np.asarray(revealed + graph.swing)
+    return add_swing(graph, past.root(costs, before))
 
 
 def _finished_at_rest(rule: GraphRule, cost: Floats) -> list[Floats] | None:

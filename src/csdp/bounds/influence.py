@@ -143,6 +143,11 @@ def worst_rule(rules: Sequence[Recursion]) -> Recursion:
     return rules[0] if len(rules) == 1 else WorstRule(rules)
 
 
+def add_swing(model: Model, revealed: Floats) -> Floats:
+    """What is revealed of values, (s, m, m), with what slow levels add."""
+    return revealed if not is_graph(model) or model.swing is None else np.asarray(revealed + model.swing)
+
+
 def graph_rule(worlds: Sequence[Sequence[Window]]) -> Recursion:
     """The recursion of a graph; `worlds`: by environment, the windows from the present on."""
     windows = [window for each in worlds for window in each]
@@ -486,9 +491,7 @@ def influence_of_release(chain: Model, costs: Mapping[int, Floats]) -> tuple[Flo
     history = rule.start()
     for age, following in zip(ages, [*ages[1:], 0], strict=True):
         history = rule.advance(rule.add(history, costs[age]), age - following)
-    state = rule.present(history)
-    if is_graph(chain) and chain.swing is not None:
-        state = state + chain.swing
+    state = add_swing(chain, rule.present(history))
     s, m = state.shape[:2]
     at = state.reshape(s, -1).argmax(axis=1)
     return state.reshape(s, -1)[np.arange(s), at], np.stack([at // m, at % m], axis=1)
