@@ -246,3 +246,12 @@ def test_forward_environments_and_points_of_families_are_no_graphs():
     with pytest.raises(InputError, match="without_family"):
         csdp.InfluenceGraph.from_chain(fitted)
     assert csdp.InfluenceGraph.from_chain(fitted.without_family()).forward is not None
+
+
+def test_a_certificate_says_what_is_declared():
+    graph = csdp.InfluenceGraph.declared(["hall", "kitchen"], own=0.4)
+    accountant = Accountant(csdp.Plan(graph, "mean", 1, 0.5))
+    for said in (accountant.plan.certified.assumptions, accountant.limit().assumptions):
+        words = " ".join(said)
+        assert "these limits hold in both directions of time; they are declared, not tested" in words
+        assert "no slow levels" in words

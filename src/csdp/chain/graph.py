@@ -421,7 +421,8 @@ class InfluenceGraph(Model):
         )
         return (
             f"the sequences follow some process within the limits of a family, which may change over time ({origin}); "
-            "this holds for each member, not for an adversary who is unsure which member is true"
+            + "".join(f"{claim}; " for claim in self.claims)
+            + "this holds for each member, not for an adversary who is unsure which member is true"
         )
 
     def components(self) -> list[tuple[int, ...]]:
