@@ -57,8 +57,8 @@ def against_r(sequences: int, states: int, ticks: int) -> list[Record]:
     table = states_of(sequences, states, ticks)
     theirs = r_seconds(table)
     case = f"fit by em, {sequences} sequences, {states} states, {ticks:,} ticks"
-    fit(table, public=True, ensemble=0)  # compiled code warm
-    ours = median_seconds(lambda: fit(table, public=True, ensemble=0), 5)
+    fit(table, public=True)  # compiled code warm
+    ours = median_seconds(lambda: fit(table, public=True), 5)
     if theirs is None:
         return [{"case": case, "against": _PEER, "not_available": "R with markovchain is not installed"}]
     return [ratio_record(case, _PEER, ours, theirs)]
@@ -78,7 +78,7 @@ def timed(sequences: int, states: int, ticks: int, *, rounds: int = 3) -> Record
         graph = complete_graph(sequences)
         record["counts_s"] = median_seconds(lambda: pair_counts(sample, graph), rounds)
     start = time.perf_counter()
-    chain = fit(table, states=states, neighbours=8, public=True, ensemble=0)
+    chain = fit(table, states=states, neighbours=8, public=True)
     record["em_s"] = time.perf_counter() - start
     assert chain.fitted is not None
     record["iterations"], record["converged"] = chain.fitted.iterations, chain.fitted.converged
@@ -139,7 +139,7 @@ def hidden_environments(sequences: int, ticks: int, count: int = 4) -> list[Reco
     size = f"{count} hidden environments, {sequences:,} sequences, {ticks:,} ticks"
     ours, theirs = median_seconds(climb, 3), median_seconds(lambda: numpy_iterations(table, weights, 3), 3)
     begun = time.perf_counter()
-    chain = fit(table, environment="hidden", environments=count, public=True, ensemble=0)
+    chain = fit(table, environment="hidden", environments=count, public=True)
     assert chain.fitted is not None
     whole = ratio_record(f"fit of {size}", "three iterations in numpy", time.perf_counter() - begun, theirs)
     whole["iterations"], whole["gain"] = chain.fitted.iterations, chain.fitted.gains[0][1]
@@ -151,7 +151,7 @@ def flights_fit() -> Record:
     dataset = datasets.load("flights")
     states = dataset.discretiser().apply(dataset.readings).states
     begun = time.perf_counter()
-    fit(states, environment="hidden", environments=4, public=True, ensemble=0)
+    fit(states, environment="hidden", environments=4, public=True)
     return ratio_record("fit of flights, 4 hidden environments", "20 s", time.perf_counter() - begun, 20.0, target=1.0)
 
 

@@ -47,7 +47,7 @@ def fitted(name: str, edge: float) -> csdp.EnvironmentChain:
     names = dataset.readings.names
     states = csdp.Discretiser.declared(names, edges=[edge], bounds=(0.0, 1.0)).apply(past).states
     panel = csdp.Panel.from_states(states, names=names)  # the values of the states are 0 and 1
-    chain = csdp.fit(panel, public=True, ensemble=0, direction="backward", environment="hidden", environments=4)
+    chain = csdp.fit(panel, public=True, direction="backward", environment="hidden", environments=4)
     assert isinstance(chain, csdp.EnvironmentChain)
     return chain
 

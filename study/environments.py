@@ -71,7 +71,7 @@ def fit_model(panel: csdp.Panel, settings: dict[str, Any]) -> Any:
     """One model, fitted on public readings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return csdp.fit(panel, public=True, ensemble=0, **settings)
+        return csdp.fit(panel, public=True, **settings)
 
 
 def describe_model(name: str, model: str, panel: csdp.Panel | None = None) -> ModelRow:

@@ -42,11 +42,11 @@ def test_one_reading_moves_nothing_that_a_paid_fit_publishes_without_noise(name:
     for change in CHANGES:
         panels = pair_of_panels(STATES[name], change)
         if name in DECLARED:
-            np.testing.assert_array_equal(*(csdp.fit(each, epsilon=1.0, ensemble=0).value_table for each in panels))
+            np.testing.assert_array_equal(*(csdp.fit(each, epsilon=1.0).value_table for each in panels))
             continue
         for panel in panels:
             with pytest.raises(InputError, match="private readings"):
-                csdp.fit(panel, epsilon=1.0, ensemble=0)
+                csdp.fit(panel, epsilon=1.0)
 
 
 @pytest.mark.parametrize("name", STATES)

@@ -49,7 +49,7 @@ def test_each_remedy_for_a_file_leads_on(run, fails, tmp_path, case):
     text, remedy = READING[case]
     file, section = tmp_path / "d.csv", tmp_path / "in.toml"
     file.write_text(text)
-    message = fails("fit", file, "--public", "--ensemble", "0", "-o", tmp_path / "chain.json")
+    message = fails("fit", file, "--public", "-o", tmp_path / "chain.json")
     assert f"csdp open {remedy[0]}" in message or f"csdp open {remedy[2]}" in message
     run("open", file, *remedy, "-o", section)
     run("init", section, "-o", tmp_path / "stream.toml")
@@ -68,7 +68,7 @@ class TestOtherCommands:
 
     def test_warnings_too(self, run, tmp_path):
         (tmp_path / "d.csv").write_text(WIDE)
-        command = ["fit", tmp_path / "d.csv", "--strategy", "categories", "--ensemble", "0", "-o", tmp_path / "c.json"]
+        command = ["fit", tmp_path / "d.csv", "--strategy", "categories", "-o", tmp_path / "c.json"]
         assert "Fit public readings (--public), or pay for it (--epsilon)" in run(*command).stderr
         assert run(*command, "--public").stderr == ""
 

@@ -69,7 +69,7 @@ def test_from_readings_to_releases_a_stream_and_reports(run, tmp_path, kind, rep
     how = {"cycle": (0, 1)} if kind == "clock" else {"switching": [[0.9, 0.1], [0.2, 0.8]]}
     states = true_chain(**how).simulate(220, seed=1)
     past = write_readings(tmp_path / "past.csv", states[:200])
-    fitting = ("--public", "--strategy", "categories", "--direction", "backward", "--ensemble", "1", *FITS[kind])
+    fitting = ("--public", "--strategy", "categories", "--direction", "backward", *FITS[kind])
     told = run("fit", past, *fitting, "-o", tmp_path / "fitted.json").stdout
     assert "Gain over independent chains" in told
     chain = load_model(tmp_path / "fitted.json")

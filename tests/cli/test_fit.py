@@ -25,7 +25,7 @@ def readings(tmp_path):
 
 def test_a_chain_its_discretiser_and_how_good_it_is(run, readings, tmp_path):
     chain = tmp_path / "c.json"
-    result = run("fit", readings, "--public", "--states", "2", "--ensemble", "2", "-o", chain)
+    result = run("fit", readings, "--public", "--states", "2", "-o", chain)
     fitted = load_model(chain)
     assert abs(fitted.kernel() - TRUE.kernel()).max() < 0.05
     assert fitted.names == TRUE.names
@@ -37,14 +37,14 @@ def test_a_chain_its_discretiser_and_how_good_it_is(run, readings, tmp_path):
 
 
 def test_private_readings_are_warned_about(run, readings, tmp_path):
-    result = run("fit", readings, "--states", "2", "--ensemble", "0", "-o", tmp_path / "c.json")
+    result = run("fit", readings, "--states", "2", "-o", tmp_path / "c.json")
     assert all(line.startswith("csdp: warning: ") for line in result.stderr.splitlines())
     assert "not declared public" in result.stderr
     assert "reveals something about private readings" in result.stdout
 
 
 def test_paid_for(run, fails, readings, tmp_path):
-    out = ["--ensemble", "0", "-o", str(tmp_path / "c.json")]
+    out = ["-o", str(tmp_path / "c.json")]
     result = run("fit", readings, "--epsilon", "1", "--strategy", "uniform", "--bounds", "0,50", "--states", "2", *out)
     assert result.stderr == ""
     assert "Paid: epsilon 1" in result.stdout
@@ -58,16 +58,16 @@ def test_paid_for(run, fails, readings, tmp_path):
 def test_a_discretiser_of_private_readings_is_not_published(run, fails, readings, tmp_path):
     """A plan would publish the edges and values that it learned from private readings."""
     learned, chain = tmp_path / "leaky.discretiser.json", tmp_path / "c.json"
-    run("fit", readings, "--states", "2", "--ensemble", "0", "-o", tmp_path / "leaky.json")
+    run("fit", readings, "--states", "2", "-o", tmp_path / "leaky.json")
     assert Discretiser.load(learned).source == "private"
-    run("fit", readings, "--epsilon", "1", "--edges", "25", "--bounds", "0,50", "--ensemble", "0", "-o", chain)
+    run("fit", readings, "--epsilon", "1", "--edges", "25", "--bounds", "0,50", "-o", chain)
     plan = ("plan", chain, "--discretiser", learned, "--age", "1", "--epsilon-c", "1", "-o", tmp_path / "plan.json")
     assert "discretiser: its edges and values come from private readings" in fails(*plan)
 
 
 def test_words_found_in_private_readings_are_not_declared(run, fails, tmp_path):
     """Whether a rare word is among them is what one reading says."""
-    path, spec, out = tmp_path / "words.csv", tmp_path / "input.toml", ("--ensemble", "0", "-o", tmp_path / "c.json")
+    path, spec, out = tmp_path / "words.csv", tmp_path / "input.toml", ("-o", tmp_path / "c.json")
     path.write_text("time,a\n" + "".join(f"{t},{'low' if t % 3 else 'high'}\n" for t in range(99)))
     run("open", path, "-o", spec)
     assert 'categories_from = "readings"' in spec.read_text()
@@ -82,7 +82,7 @@ def test_words_found_in_private_readings_are_not_declared(run, fails, tmp_path):
 
 
 def test_only_the_past(run, fails, readings, tmp_path):
-    out = ["--public", "--states", "2", "--ensemble", "0", "-o", str(tmp_path / "c.json")]
+    out = ["--public", "--states", "2", "-o", str(tmp_path / "c.json")]
     run("fit", readings, "--until", "500", *out)
     assert load_model(tmp_path / "c.json").fitted.observations == 2 * 499
     assert "1 tick given" in fails("fit", readings, "--until", "1", *out)
@@ -96,7 +96,7 @@ def test_words_are_states_and_stay_words(run, fails, tmp_path):
     path.write_text("time,a,b\n" + "".join(f"{t},{a},{b}\n" for t, (a, b) in enumerate(rows)))
     data, states, plan = tmp_path / "in.toml", tmp_path / "c.discretiser.json", tmp_path / "plan.json"
     run("open", path, "--categories", "low,mid,high", "-o", data)
-    run("fit", data, "--ensemble", "0", "-o", chain, "--epsilon", "5")  # declared: no private reading made the states
+    run("fit", data, "-o", chain, "--epsilon", "5")  # declared: no private reading made the states
     known = Discretiser.load(states)
     assert (known.categories, known.source) == (("low", "mid", "high"), "declared")
     run("plan", chain, "--discretiser", states, "--age", "1", "--epsilon-c", "1", "--about", "then", "-o", plan)
@@ -104,7 +104,7 @@ def test_words_are_states_and_stay_words(run, fails, tmp_path):
         "--model-unchecked", "-o", tmp_path / "out.csv")  # fmt: skip
     assert len((tmp_path / "out.csv").read_text().splitlines()) == 300
     assert "none of the categories" in fails("open", path, "--categories", "low,mid", "-o", data)
-    cut = ("--public", "--strategy", "quantile", "--states", "2", "--ensemble", "0")
+    cut = ("--public", "--strategy", "quantile", "--states", "2")
     run("fit", data, *cut, "-o", tmp_path / "cut.json")
     assert Discretiser.load(tmp_path / "cut.discretiser.json").categories is None
 

@@ -17,7 +17,7 @@ from csdp.panel import find_input
 
 #: Settings of commands that keep a test short.
 TICKS = 60
-SMALL = ("--states", "2", "--ensemble", "0", "--neighbours", "0", "--public")
+SMALL = ("--states", "2", "--neighbours", "0", "--public")
 
 
 @pytest.fixture(params=ordinary.FILES)

@@ -18,7 +18,7 @@ def chain_of(direction):
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_a_fit_finds_the_kernel_of_its_direction(direction):
     truth = chain_of(direction)
-    fitted = csdp.fit(truth.simulate(30_000, seed=4), public=True, ensemble=2, direction=direction)
+    fitted = csdp.fit(truth.simulate(30_000, seed=4), public=True, direction=direction)
     assert fitted.direction == direction
     assert {member.direction for member in fitted.family} == {direction}
     own = (lambda chain: chain.kernel()) if direction == "forward" else (lambda chain: chain.backward_kernel())
@@ -30,7 +30,7 @@ def test_a_fit_finds_the_kernel_of_its_direction(direction):
 def test_quality_follows_the_direction_of_the_chain():
     truth = chain_of("backward")
     states = truth.simulate(8000, seed=2)
-    fitted = csdp.fit(states, public=True, ensemble=0, direction="backward")
+    fitted = csdp.fit(states, public=True, direction="backward")
     found = csdp.fit_quality(fitted, states, public=True)
     assert found.explains
     assert found.gain > 3 * found.gain_error
@@ -38,7 +38,7 @@ def test_quality_follows_the_direction_of_the_chain():
 
 def test_private_fits_run_in_either_direction():
     states = chain_of("backward").simulate(4000, seed=1)
-    fitted = csdp.fit(states, states=2, epsilon=5.0, ensemble=1, direction="backward", neighbours=1)
+    fitted = csdp.fit(states, states=2, epsilon=5.0, direction="backward", neighbours=1)
     assert (fitted.direction, fitted.fit_cost["epsilon"]) == ("backward", 5.0)
 
 

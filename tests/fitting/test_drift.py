@@ -85,7 +85,7 @@ def test_changes_are_found(kind):
 @pytest.mark.parametrize("method", ["em", "joint"])
 def test_the_error_of_a_fit_is_no_drift(method):
     states = random_chain(0, 3, 2).simulate(3000, seed=0)
-    chain = csdp.fit(states[:1500], states=2, method=method, public=True, ensemble=0)
+    chain = csdp.fit(states[:1500], states=2, method=method, public=True)
     assert first_alarm(watch(chain), states[1500:]) is None
     assert first_alarm(watch(chain), random_chain(50, 3, 2).simulate(1500, seed=0)) is not None
 

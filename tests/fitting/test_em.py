@@ -12,7 +12,7 @@ from fitting.systems import kernel_error, long_run, plain_log_likelihood, random
 
 
 def public(data, **settings):
-    return csdp.fit(data, **{"public": True, "ensemble": 0, **settings})
+    return csdp.fit(data, **{"public": True, **settings})
 
 
 @pytest.mark.parametrize(("s", "m", "skew"), [(1, 2, 1.0), (5, 3, 0.3)])

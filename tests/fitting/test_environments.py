@@ -83,7 +83,6 @@ def test_a_clock_is_found_again_and_gains():
         environment="clock",
         environments=3,
         neighbours="all",
-        ensemble=3,
     )
     for phase in range(3):
         assert abs(chain.at_phase(phase).kernel() - true.at_phase(phase).kernel()).max() < 0.06
@@ -103,7 +102,7 @@ def test_the_clock_of_a_panel_is_its_day():
     times = first + np.arange(len(states)) * np.timedelta64(3600, "s")
     ticks = times.astype("datetime64[s]").astype(np.int64) // 3600
     panel = Panel(("a", "b"), ticks, times.astype("datetime64[s]"), states, 3600)
-    chain = csdp.fit(panel, public=True, environment="clock", ensemble=0)
+    chain = csdp.fit(panel, public=True, environment="clock")
     assert chain.cycle == tuple(hour // 3 for hour in range(24))
     # Tick 0 of the readings is 5 o'clock, so the busy half of the day begins at 17.
     assert _tables(chain.environments[3])[0, 0, 0] > 0.75
@@ -111,7 +110,7 @@ def test_the_clock_of_a_panel_is_its_day():
     with pytest.raises(InputError, match="no timestamps"):
         csdp.fit(states, public=True, environment="clock")
     joined = Panel(("a", "b"), np.arange(len(states)), times.astype("datetime64[s]"), states, 3600)
-    assert csdp.fit(joined, public=True, environment="clock", ensemble=0).cycle[0] == 5 // 3
+    assert csdp.fit(joined, public=True, environment="clock").cycle[0] == 5 // 3
     with pytest.raises(InputError, match="do not follow each other"):
         csdp.fit(
             Panel(("a", "b"), np.arange(900), np.delete(times, slice(7, 9))[:900], states[:900], 3600),
@@ -127,7 +126,7 @@ def test_the_clock_of_a_panel_is_its_day():
 def test_a_hidden_environment_is_found_again(direction):
     true = driven(8, direction=direction)
     states = true.simulate(6000, seed=6)
-    chain = csdp.fit(states, public=True, environment="hidden", environments=2, ensemble=0, direction=direction)
+    chain = csdp.fit(states, public=True, environment="hidden", environments=2, direction=direction)
     assert closest(chain, true) < 0.05
     assert chain.direction == direction
     assert chain.fitted.converged
@@ -144,14 +143,13 @@ def test_switching_of_a_backward_fit_leads_forward_in_time():
         public=True,
         environment="hidden",
         environments=3,
-        ensemble=0,
         direction="backward",
     )
     assert closest(chain, true) < 0.08  # round the circle the other way it would be 0.2
 
 
 def test_the_number_of_environments_is_chosen_on_held_out_readings():
-    chain = csdp.fit(driven(6).simulate(2500, seed=8), public=True, environment="hidden", ensemble=0)
+    chain = csdp.fit(driven(6).simulate(2500, seed=8), public=True, environment="hidden")
     assert len(chain.environments) == 2
     assert [name for name, _, _ in chain.fitted.gains] == ["hidden 2, forward", "hidden 3, forward"]
 
@@ -160,7 +158,7 @@ def test_missing_readings_are_left_out():
     states = driven(6).simulate(4000, seed=10).astype(int)
     random = np.random.default_rng(10)
     states[random.random(states.shape) < 0.2] = -1
-    chain = csdp.fit(states, public=True, environment="hidden", environments=2, ensemble=1)
+    chain = csdp.fit(states, public=True, environment="hidden", environments=2)
     assert closest(chain, driven(6)) < 0.08
     both = (states[:-1] >= 0) & (states[1:] >= 0)
     assert chain.fitted.observations == both.sum()
@@ -173,7 +171,7 @@ def test_deterministic_reducible_and_periodic_sequences_have_fits(matrix):
     for t in range(1, 80):
         states[t] = [int(np.argmax(np.asarray(matrix)[x])) for x in states[t - 1]]
     for how in ({"environment": "hidden", "environments": 2}, {"environment": "clock", "environments": 2}):
-        fitted = csdp.fit(states, public=True, ensemble=1, **how)
+        fitted = csdp.fit(states, public=True, **how)
         for member in fitted.environments:
             assert np.isfinite(_tables(member)).all()
             assert (_tables(member) > 0).all()

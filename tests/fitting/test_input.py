@@ -13,7 +13,7 @@ STATES = random_chain(1, 3, 2).simulate(300, seed=1).astype(np.int64)
 
 
 def fitted(data, **settings):
-    return csdp.fit(data, **{"public": True, "ensemble": 0, **settings})
+    return csdp.fit(data, **{"public": True, **settings})
 
 
 def test_panels_arrays_and_lists_give_the_same_chain():

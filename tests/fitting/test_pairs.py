@@ -47,7 +47,7 @@ def test_many_sequences(s):
 
     states = ring(s, 1000, 5)
     tracemalloc.start()
-    chain = csdp.fit(states, states=2, public=True, neighbours=4, ensemble=1)
+    chain = csdp.fit(states, states=2, public=True, neighbours=4)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert chain.edges == s * 5

@@ -18,9 +18,9 @@ from fitting.systems import random_chain
 def test_private_data_warns_unless_public_or_paid_for():
     states = random_chain(1, 2, 2).simulate(200, seed=1)
     with pytest.warns(PrivacyLeakWarning, match="public=True"):
-        csdp.fit(states, ensemble=0)
-    csdp.fit(states, ensemble=0, public=True)  # warnings are errors here
-    csdp.fit(states, states=2, ensemble=0, epsilon=1.0)
+        csdp.fit(states)
+    csdp.fit(states, public=True)  # warnings are errors here
+    csdp.fit(states, states=2, epsilon=1.0)
 
 
 def _changes(states, m):
@@ -72,7 +72,7 @@ def test_the_noise_that_is_drawn(monkeypatch, settings, scale):
 
     original = private.two_sided_geometric
     monkeypatch.setattr(private, "two_sided_geometric", watched)
-    chain = csdp.fit(random_chain(2, 3, 2).simulate(300, seed=1), states=2, ensemble=2, **settings)
+    chain = csdp.fit(random_chain(2, 3, 2).simulate(300, seed=1), states=2, **settings)
     assert drawn == [(scale, False)]
     assert chain.fit_cost["epsilon"] == settings["epsilon"]
     assert Fraction(chain.fit_cost["sensitivity"]) / Fraction(settings["epsilon"]) == scale
@@ -94,7 +94,7 @@ def test_nothing_but_the_noised_counts_is_looked_at(monkeypatch, settings):
     chains = []
     for states in (one, other, same):
         states[gaps] = -1
-        chains.append(csdp.fit(states, states=2, epsilon=1.0, ensemble=2, **settings))
+        chains.append(csdp.fit(states, states=2, epsilon=1.0, **settings))
     for chain in chains[1:]:
         assert chain == chains[0]
         assert chain.fitted == chains[0].fitted
@@ -120,7 +120,7 @@ def test_the_number_of_states_must_be_declared():
     with pytest.raises(InputError, match="states: with epsilon"):
         csdp.fit(np.zeros((9, 2), int), epsilon=1.0)
     declared = csdp.Panel.from_states(np.zeros((9, 2), int), values=[0.0, 1.0])
-    assert csdp.fit(declared, epsilon=1.0, ensemble=0).states == 2
+    assert csdp.fit(declared, epsilon=1.0).states == 2
 
 
 def test_too_many_for_moments_is_refused():
@@ -147,7 +147,7 @@ def test_states_learned_from_private_readings_cannot_be_paid_for(settings, paid)
     for part in (panel, panel.between(0, 200), panel.arrange(panel.names[::-1])):
         assert part.source == "private"
         with pytest.raises(InputError, match=r"come from private readings.*Declare edges"):
-            csdp.fit(part, ensemble=0, **paid)
+            csdp.fit(part, **paid)
 
 
 def test_states_that_are_declared_or_public_can_be_paid_for():
@@ -156,7 +156,7 @@ def test_states_that_are_declared_or_public_can_be_paid_for():
     for discretiser, source in ((declared, "declared"), (known, "public")):
         panel = discretiser.apply(NUMBERS[150:])
         assert panel.source == source
-        assert csdp.fit(panel, epsilon=1.0, ensemble=0).fit_cost["epsilon"] == 1.0
+        assert csdp.fit(panel, epsilon=1.0).fit_cost["epsilon"] == 1.0
 
 
 def test_states_learned_from_private_readings_are_not_released_under_a_finite_event_level(tmp_path):

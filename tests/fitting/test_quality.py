@@ -11,7 +11,7 @@ from fitting.systems import plain_log_likelihood, random_chain, shocked
 
 
 def fitted(data, **settings):
-    return csdp.fit(data, **{"public": True, "ensemble": 0, **settings})
+    return csdp.fit(data, **{"public": True, **settings})
 
 
 def quality(chain, states):

@@ -63,7 +63,7 @@ def test_the_right_chain_passes_and_one_without_environments_does_not(kind, dire
     assert found.explains
     assert found.gain > 3 * found.gain_error
     assert "The chain explains these data better" in found.verdict
-    plain = quality(csdp.fit(states, public=True, ensemble=0, direction=direction), states)
+    plain = quality(csdp.fit(states, public=True, direction=direction), states)
     assert not plain.together.passed
     assert "environment='hidden'" in plain.verdict
 

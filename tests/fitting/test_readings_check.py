@@ -55,7 +55,7 @@ def true_leakage_of_the_sign(age, epsilon_c, releases, rho=0.9, points=241):
 
 
 def test_a_thresholded_signal_would_be_certified_at_half_the_truth():
-    chain = csdp.fit(thresholded().states, public=True, ensemble=0)  # states alone: nothing of their readings is known
+    chain = csdp.fit(thresholded().states, public=True)  # states alone: nothing of their readings is known
     plan = csdp.Plan(chain, csdp.Mean(of=RANGE), 3, 1.0)
     certified = Accountant(plan).after(10).epsilon
     truth = true_leakage_of_the_sign(3, 1.0, 10)
@@ -67,7 +67,7 @@ def test_a_thresholded_signal_would_be_certified_at_half_the_truth():
 
 
 def test_it_is_caught_where_the_readings_are_public():
-    chain = csdp.fit(thresholded(), public=True, ensemble=0)
+    chain = csdp.fit(thresholded(), public=True)
     assert chain.fitted.readings_check == "failed"
     csdp.Plan(chain, csdp.Mean(), 3, 1.0)  # states may be published
     with pytest.raises(InputError, match=r"finer states or a longer step.*query of states"):
@@ -80,7 +80,7 @@ def test_it_is_caught_where_the_readings_are_public():
 def test_readings_of_a_chain_pass():
     panel = by_state()
     assert check_readings(panel).verdict == "passed"
-    chain = csdp.fit(panel, public=True, ensemble=0)
+    chain = csdp.fit(panel, public=True)
     assert chain.fitted.readings_check == "passed"
     plan = csdp.Plan(chain, csdp.Mean(of=RANGE), 1, 1.0)
     assert plan.readings_check == "passed"
@@ -93,15 +93,15 @@ def test_a_drifting_disturbance_leaves_certificates_of_the_state_only():
     readings = np.where(states == 1, 2.0, -2.0) + 1.9 * np.tanh(drift)
     panel = csdp.Discretiser.declared(["x1"], edges=[0.0], bounds=(-4, 4)).apply(readings)
     assert check_readings(panel).verdict == "states"
-    plan = csdp.Plan(csdp.fit(panel, public=True, ensemble=0), csdp.Mean(of=RANGE), 1, 1.0)
+    plan = csdp.Plan(csdp.fit(panel, public=True), csdp.Mean(of=RANGE), 1, 1.0)
     assert any("nothing is certified about the present reading" in words for words in plan.certified.assumptions)
 
 
 def test_private_readings_are_not_looked_at():
     with pytest.warns(csdp.errors.PrivacyLeakWarning):
-        chain = csdp.fit(thresholded(), ensemble=0)
+        chain = csdp.fit(thresholded())
     assert chain.fitted.readings_check is None
-    assert csdp.fit(thresholded(), epsilon=1.0, ensemble=0).fitted.readings_check is None
+    assert csdp.fit(thresholded(), epsilon=1.0).fitted.readings_check is None
 
 
 def test_what_the_check_needs():

@@ -28,7 +28,7 @@ def data_cases() -> Iterator[tuple[Data, Any]]:
     ):
         data = datasets.load(name)
         past, _ = data.readings.split(data.past_ends)
-        chain = csdp.fit(data.discretiser().apply(past), public=True, ensemble=0, **settings)
+        chain = csdp.fit(data.discretiser().apply(past), public=True, **settings)
         ages = {"flights": 0, "parking": 2}[name]
         case = {
             "name": name,

@@ -32,7 +32,7 @@ def lowest():
 FRAMES = """
 import csdp, pyarrow as pa
 table = pa.table({"a": [0, 1, 1, 0, None, 1], "b": [1, 1, 0, 0, 1, 1]})
-assert csdp.fit(table, public=True, ensemble=0).names == ("a", "b")
+assert csdp.fit(table, public=True).names == ("a", "b")
 panel = csdp.read_panel(table.append_column("time", pa.array(range(6))))
 assert panel.states.tolist()[3:] == [[0, 0], [-1, 1], [1, 1]]
 """

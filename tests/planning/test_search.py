@@ -115,7 +115,7 @@ def test_a_found_plan_publishes(tmp_path):
 
 
 def test_a_plan_is_certified_for_every_member_of_a_family_and_the_gate_charges_it(tmp_path):
-    fitted = fit(paper(coupling=0.8, p=0.1, q=0.2).simulate(400, seed=4), public=True, ensemble=5)
+    fitted = fit(paper(coupling=0.8, p=0.1, q=0.2).simulate(400, seed=4), public=True)
     found = find_plan(fitted, Mean(), budget=0.5, min_age=1, max_age=3, releases=3)
     plan = found.plan
     assert isinstance(plan.chain, Family)

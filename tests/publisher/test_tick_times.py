@@ -77,7 +77,7 @@ def _timed(step: int, ticks: int = 40, begin: int = HOUR - 10**8 + 10**8 % 3600)
 
 
 def test_a_chain_fitted_to_hours_publishes_no_minutes(file: Path) -> None:
-    chain = csdp.fit(_timed(3600, 400), public=True, ensemble=0)
+    chain = csdp.fit(_timed(3600, 400), public=True)
     assert chain.fitted is not None
     assert chain.fitted.step == 3600
     plan = csdp.Plan(csdp.CoupledChain.from_dict(chain.to_dict()), csdp.Mean(), ages=1, epsilon_c=0.5)

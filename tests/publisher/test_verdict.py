@@ -32,7 +32,7 @@ def slow_states(ticks: int, sequences: int, seed: int) -> np.ndarray:
 @pytest.fixture(scope="module")
 def rejected():
     states = slow_states(3000, 5, seed=1)
-    return csdp.fit(states, public=True, neighbours=0, direction="backward", ensemble=2)
+    return csdp.fit(states, public=True, neighbours=0, direction="backward")
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_a_declared_model_needs_no_flag_and_is_called_declared(declared, tmp_pat
 
 
 def test_a_fit_of_an_earlier_version_counts_as_not_tested(declared, tmp_path):
-    chain = csdp.fit(declared.simulate(500, seed=1), public=True, ensemble=0)
+    chain = csdp.fit(declared.simulate(500, seed=1), public=True)
     assert chain.verdict.status == "accepted"
     old = chain.carrying(fitted=chain.fitted, fit_cost=chain.fit_cost)  # as a file of 0.2 has it
     with pytest.raises(UncheckedModelError, match="MODEL NOT TESTED: fitted by a version of csdp that did not"):
@@ -146,7 +146,7 @@ def test_a_model_is_judged_by_a_past_that_contradicts_it(declared):
 @pytest.fixture(scope="module")
 def unpaid(declared):
     with pytest.warns(PrivacyLeakWarning, match="infinite epsilon"):
-        return csdp.fit(declared.simulate(500, seed=3), ensemble=2)
+        return csdp.fit(declared.simulate(500, seed=3))
 
 
 def test_an_unpaid_fit_of_private_readings_costs_an_infinite_epsilon(unpaid, tmp_path):
@@ -198,7 +198,7 @@ def delayed_copies(ticks: int, sequences: int, lag: int, seed: int) -> np.ndarra
 
 
 def test_what_the_data_show_at_the_plans_own_age_rejects_the_model():
-    chain = csdp.fit(delayed_copies(2000, 4, lag=5, seed=1), public=True, neighbours=0, ensemble=0)
+    chain = csdp.fit(delayed_copies(2000, 4, lag=5, seed=1), public=True, neighbours=0)
     assert chain.verdict.status == "accepted"
     assert csdp.Plan(chain, "mean", 4, 1.0).verdict.status == "accepted"
     plan = csdp.Plan(chain, "mean", 5, 1.0)
@@ -210,7 +210,7 @@ def test_what_the_data_show_at_the_plans_own_age_rejects_the_model():
 
 
 def test_an_age_beyond_what_was_counted_is_not_tested(declared):
-    chain = csdp.fit(declared.simulate(200, seed=1), public=True, ensemble=0)
+    chain = csdp.fit(declared.simulate(200, seed=1), public=True)
     assert csdp.Plan(chain, "mean", 10, 1.0).verdict.status == "accepted"
     assert csdp.Plan(chain, "mean", 11, 1.0).verdict.status == "untested"
 

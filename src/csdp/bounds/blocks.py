@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from csdp.bounds.graph import SlicesRule
-from csdp.chain.graph import Limits, Mixture, Window
+from csdp.chain.graph import Limits, Mixture, Odds, Window
 from csdp.numbers import UNIT, Floats, Indices
 
 #: Longest memory for which blocks are kept.
@@ -41,9 +41,9 @@ BLOCK_WORK = 60_000
 
 
 def has_blocks(worlds: Sequence[Sequence[Window]]) -> bool:
-    """Whether blocks are kept for a graph: two states, memory 2 to 4, and not too many edges."""
+    """Whether blocks are kept for a graph: two states, memory 2 to 4, not too many edges, and no limits of odds."""
     window, memory = worlds[0][-1], len(worlds[0])
-    if window.states != 2 or not 2 <= memory <= BLOCK_MEMORY:
+    if isinstance(window, Odds) or window.states != 2 or not 2 <= memory <= BLOCK_MEMORY:
         return False
     edges = sum(each.edge_targets.size for windows in worlds for each in windows)
     return (edges + window.sequences * len(worlds)) << 2 * memory <= BLOCK_WORK

@@ -189,8 +189,9 @@ class FitRecord:
     over independent chains on readings that were set aside, standard error) for every chain that was compared.
     `readings_check` says what the readings behind the states showed (`check_readings`; None if they were not public or
     not given). `step` is the time from one tick to the next in seconds, if the readings had timestamps: a publisher
-    whose ticks are of another length is refused. A record of a private fit holds nothing else but what the noised
-    counts gave.
+    whose ticks are of another length is refused. `assumes` says in words what the class assumes that a fit to public
+    readings grew, `growing` how it grew, and `power` what its tests would have noticed. A record of a private fit holds
+    nothing else but what the noised counts gave.
     """
 
     method: str
@@ -211,6 +212,9 @@ class FitRecord:
     gains: tuple[tuple[str, float, float], ...] = ()
     readings_check: str | None = None
     step: int | None = None
+    assumes: str = ""
+    growing: tuple[str, ...] = ()
+    power: str = ""
 
     def __repr__(self) -> str:
         return f"FitRecord({self.method}, {self.observations:,} transitions, {len(self.warnings)} warnings)"
@@ -224,6 +228,7 @@ class FitRecord:
         """The content as plain data, for JSON."""
         content = asdict(self)
         content["warnings"], content["gains"] = list(self.warnings), [list(each) for each in self.gains]
+        content["growing"] = list(self.growing)
         return content
 
     @classmethod
@@ -236,6 +241,7 @@ class FitRecord:
             raise InputError(f"chain: the record of its fit is garbled ({reason}); write it with to_json")
         values["gains"] = tuple((str(name), _finite(gain), _finite(se)) for name, gain, se in values.get("gains", ()))
         values["warnings"] = tuple(str(text) for text in values.get("warnings", ()))
+        values["growing"] = tuple(str(text) for text in values.get("growing", ()))
         return cls(**values)
 
 

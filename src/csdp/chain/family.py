@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from csdp.chain.coupled import is_backward
 from csdp.chain.graph import InfluenceGraph
 from csdp.chain.model import Model
 from csdp.errors import InputError
@@ -96,7 +95,7 @@ def family_of_point(point: Model, content: Any, shared: Mapping[str, Any]) -> Fa
 
     if isinstance(content, Mapping):
         allowed = (InfluenceGraph.schema, InfluenceGraph.family_schema)
-        if not is_backward(point) or content.get("schema") not in allowed:
+        if content.get("schema") not in allowed:
             raise InputError(f"chain: family of schema {content.get('schema')!r}; {' or '.join(allowed)} is read")
         return InfluenceGraph.of_point(point, content)
     return Family([point, *(model_from_dict({**shared, **member}) for member in content)])

@@ -128,7 +128,39 @@ class Limits(_Edges):
         }
 
 
-Window = Mixture | Limits
+@dataclass(frozen=True, eq=False)
+class Odds(_Edges):
+    """Every law whose odds a parent moves within limits, which may change from tick to tick, whatever its level is.
+
+    For all values of the other parents and all states,
+    `ln [Pr(child = c | parent = b) Pr(child = c' | parent = a) / (Pr(c | a) Pr(c' | b))] <= odds[e]`.
+    """
+
+    sequences: int
+    states: int
+    edge_targets: Indices
+    edge_sources: Indices
+    edge_lags: Indices
+    odds: Floats
+
+    def part(self, chosen: npt.NDArray[Any], place: Indices, sequences: int) -> Odds:
+        """Some edges, with sequences renumbered by `place`."""
+        return Odds(
+            sequences,
+            self.states,
+            place[self.edge_targets[chosen]],
+            place[self.edge_sources[chosen]],
+            self.edge_lags[chosen],
+            self.odds[chosen],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as plain data."""
+        edges = zip(self.edge_targets, self.edge_sources, self.edge_lags, self.odds, strict=True)
+        return {"odds": [[int(k), int(i), int(lag), float(limit)] for k, i, lag, limit in edges]}
+
+
+Window = Mixture | Limits | Odds
 
 
 class InfluenceGraph(Model):
@@ -167,7 +199,7 @@ class InfluenceGraph(Model):
     #: with which limits from readings hold together; None if they are declared
     confidence: float | None
     claims: tuple[str, ...]  #: what is assumed beside the edges, in words
-    _point: CoupledChain | None
+    _point: Model | None
 
     def __init__(
         self, sequences: int, values: Any, windows: Sequence[Sequence[Any]], *, names: Sequence[str] | None = None
@@ -189,7 +221,7 @@ class InfluenceGraph(Model):
         swing: Floats | None = None,
         confidence: float | None = None,
         claims: tuple[str, ...] = (),
-        point: CoupledChain | None = None,
+        point: Model | None = None,
     ) -> None:
         memories = {len(windows) for windows in worlds}
         if len(memories) != 1 or not 1 <= max(memories) <= LONGEST_MEMORY:
@@ -223,6 +255,8 @@ class InfluenceGraph(Model):
                 states=like.states,
                 values=like.values,
                 unit=like.unit,
+                given=like.given,
+                not_protected=like.not_protected,
                 _names=like._names,
                 _fit_cost=like.fit_cost,
                 evidence=like.derived_evidence,
@@ -365,6 +399,37 @@ class InfluenceGraph(Model):
         return made
 
     @classmethod
+    def of_odds(
+        cls,
+        point: Model,
+        windows: Sequence[Odds],
+        *,
+        forward: Odds | None,
+        swing: Any,
+        confidence: float,
+        claims: Sequence[str] = (),
+    ) -> Self:
+        """All processes within limits of odds, which hold whatever the environment and slow levels are; for a fit.
+
+        Args:
+            point: a chain for estimates and errors.
+            windows: for every distance from the present up to the memory.
+            forward: the law given everything older; None if it is not known.
+            swing: (s, m, m), what slow levels add.
+            confidence: with which the limits hold together.
+            claims: what is assumed beside the edges, in words.
+        """
+        return cls._make(
+            point,
+            worlds=(tuple(windows),),
+            forward=None if forward is None else (forward,),
+            swing=check.floats("swing", swing, shape=(point.sequences, point.states, point.states)),
+            confidence=confidence,
+            claims=tuple(claims),
+            point=point.without_family(),
+        )
+
+    @classmethod
     def around(cls, chain: CoupledChain, margin: float) -> Self:
         """All processes on the graph of a chain whose gains and bases are at most `margin` worse than its own.
 
@@ -416,8 +481,7 @@ class InfluenceGraph(Model):
         origin = (
             "limits that are declared"
             if self.confidence is None
-            else f"limits that hold together with confidence {self.confidence:g}, if one chain on this graph made the "
-            "readings of the fit"
+            else f"limits that hold together with confidence {self.confidence:g}"
         )
         return (
             f"the sequences follow some process within the limits of a family, which may change over time ({origin}); "
@@ -464,6 +528,8 @@ class InfluenceGraph(Model):
             states=self.states,
             values=freeze(np.array(values)),
             unit=self.unit,
+            given=self.given,
+            not_protected=self.not_protected,
             _names=None if names is None else tuple(names),
             _fit_cost=self.fit_cost,
             evidence=self.part_evidence(inside),
@@ -497,7 +563,7 @@ class InfluenceGraph(Model):
             return super().with_values_of(model, members)
         return self.with_point(self._point.with_values_of(model, members))
 
-    def with_point(self, point: CoupledChain) -> Self:
+    def with_point(self, point: Model) -> Self:
         """The same limits around a point of the same law."""
         return self._again(like=point, point=point.without_family())
 
@@ -579,7 +645,9 @@ class InfluenceGraph(Model):
         """Rebuild a graph from `to_dict`."""
         with reading_json():
             if content.get("point") is not None:
-                return cls.of_point(CoupledChain.from_dict(content["point"]), content)
+                from csdp.chain.files import model_from_dict  # which reads graphs too
+
+                return cls.of_point(model_from_dict(content["point"]), content)
             sequences, states = int(content["sequences"]), int(content["states"])
             made = object.__new__(cls)
             made._set_common(sequences=sequences, states=states, values=content["values"], names=content.get("names"))
@@ -587,10 +655,10 @@ class InfluenceGraph(Model):
             return made._restore_fit(content)
 
     @classmethod
-    def of_point(cls, point: CoupledChain, content: Mapping[str, Any]) -> Self:
+    def of_point(cls, point: Model, content: Mapping[str, Any]) -> Self:
         """Rebuild a graph from its point and `beside_point`."""
         with reading_json():
-            if "pairs" in content:
+            if "pairs" in content and isinstance(point, CoupledChain):
                 confidence = content.get("confidence")
                 return cls.within(point, content["pairs"], content["gains"], content["bases"], confidence=confidence)
             graph = _read_graph(content, point.sequences, point.states)
@@ -730,10 +798,14 @@ def _read_graph(content: Mapping[str, Any], sequences: int, states: int) -> dict
     """The arguments of `_set_graph` from plain data."""
 
     def window(data: Mapping[str, Any]) -> Window:
-        ends = np.array([edge[:3] for edge in data["edges"]], dtype=np.intp).reshape(-1, 3)
+        edges = data["odds"] if "odds" in data else data["edges"]
+        ends = np.array([edge[:3] for edge in edges], dtype=np.intp).reshape(-1, 3)
         if (ends[:, :2] < 0).any() or (ends[:, :2] >= sequences).any():
             raise InputError(f"windows: sequences between 0 and {sequences - 1} expected")
         targets, sources, lags = (freeze(column.copy()) for column in ends.T)
+        if "odds" in data:
+            limits = np.array([check.number("odds", edge[3], least=0) for edge in edges], dtype=np.float64)
+            return Odds(sequences, states, targets, sources, lags, freeze(limits))
         if "matrices" in data:
             weights = freeze(np.array([edge[3] for edge in data["edges"]], dtype=np.float64))
             which = freeze(np.array([edge[4] for edge in data["edges"]], dtype=np.intp))

@@ -123,7 +123,7 @@ def _compile_loops() -> Row:
             warnings.simplefilter("ignore")  # of so few readings
             fitted = fit(many, public=True, direction="backward", neighbours=1)
             Accountant(Plan(certified_model(fitted), Mean(), 1, 0.5)).limit()
-            fit(panel, public=True, ensemble=1)
-            fit(panel, epsilon=1.0, states=m, ensemble=0)
-            fit(panel, public=True, ensemble=0, environment="hidden", environments=2)
+            fit(panel, public=True)
+            fit(panel, epsilon=1.0, states=m)
+            fit(panel, public=True, environment="hidden", environments=2)
     return "ok", "loops", f"compiled in {time.perf_counter() - start:.0f} s"

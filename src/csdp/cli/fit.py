@@ -50,9 +50,6 @@ def fit(
             show_default="all up to 8 sequences",
         ),
     ] = None,
-    ensemble: Annotated[
-        int, typer.Option(help="Number of further plausible chains to keep with the fit, as a family.")
-    ] = 20,
     direction: Annotated[
         Literal["forward", "backward"],
         typer.Option(help="Model the next state (forward), or the previous state (backward)."),
@@ -83,7 +80,7 @@ def fit(
     \b
     Example:
       csdp fit readings.csv --public --strategy categories -o fitted.json
-      csdp fit readings.csv --public --environment clock --environments 2 --ensemble 2 -o clock.json
+      csdp fit readings.csv --public --environment clock --environments 2 -o clock.json
 
     A fitted chain reveals something about its readings. Fit public readings (--public, --until), or fit with
     differential privacy (--epsilon); otherwise a warning is printed.
@@ -120,7 +117,6 @@ def fit(
         chain = fit_chain(
             panel,
             neighbours=neighbours,
-            ensemble=ensemble,
             public=public,
             epsilon=epsilon,
             direction=direction,

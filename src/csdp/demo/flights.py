@@ -37,8 +37,8 @@ from csdp.report import series
 from csdp.report.certificate import Certificate, certify
 from csdp.report.series import write_json
 
-#: Hidden environments, and chains besides the fit that the certificate covers too.
-ENVIRONMENTS, ENSEMBLE = 4, 4
+#: Hidden environments.
+ENVIRONMENTS = 4
 #: Ticks of a day: nights without flights are left out.
 DAY = 5
 #: The state of a destination that is late. Its share of late departures would reveal more about the ticks around it
@@ -176,7 +176,6 @@ def fit_flights(progress: Progress) -> FlightsModel:
             environments=ENVIRONMENTS,
             direction="backward",
             neighbours=0,
-            ensemble=ENSEMBLE,
             progress=progress,
         )
     assert isinstance(chain, EnvironmentChain)

@@ -8,7 +8,6 @@ ever stepping down (Dempster, Laird and Rubin 1977).
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +26,6 @@ from csdp.fitting.sample import (
     Sample,
     choose_graph,
     count_parameters,
-    ignore_progress,
     normalise_rows,
     snapshot_numbers,
 )
@@ -203,15 +201,14 @@ Draw = Callable[[np.random.Generator], Chain]
 
 @dataclass(frozen=True, eq=False)
 class PointEstimate:
-    """A fitted chain, how to draw others like it, and the record of its fit as far as the estimator knows it.
+    """A fitted chain, and the record of its fit as far as the estimator knows it.
 
-    `draw` repeats the fit on blocks of transitions drawn with replacement ("bootstrap"), or on simulated readings
-    ("parametric": hidden environments, and private fits, whose simulated counts are noised again).
+    `draw` repeats a private fit on simulated readings, whose counts are noised again.
     """
 
     chain: Chain
-    draw: Draw
     record: FitRecord
+    draw: Draw | None = None
     cost: dict[str, Any] | None = None
 
 
@@ -238,13 +235,6 @@ def fit_em(readings: Sample, neighbours: Any, *, effort: Effort, progress: Progr
     """A coupled chain by EM."""
     graph, chosen = choose_graph(readings, neighbours, progress)
     fitted = fit_all(readings, graph, effort=effort, progress=progress)
-    quick = replace(effort, tolerance=effort.tolerance * 10)
-
-    def draw(random: np.random.Generator) -> Chain:
-        often = draw_blocks(readings.transitions, random)
-        again = fit_all(readings, graph, effort=quick, progress=ignore_progress, often=often, start=fitted.targets)
-        return make_chain(readings, graph, again.shares, again.moves)
-
     record = FitRecord(
         "em",
         observations=sum(target.observations for target in fitted.targets),
@@ -254,9 +244,8 @@ def fit_em(readings: Sample, neighbours: Any, *, effort: Effort, progress: Progr
         iterations=max(target.path.size for target in fitted.targets) - 1,
         converged=all(target.converged for target in fitted.targets),
         screened=chosen,
-        ensemble_method="bootstrap",
     )
-    return PointEstimate(make_chain(readings, graph, fitted.shares, fitted.moves), draw, record)
+    return PointEstimate(make_chain(readings, graph, fitted.shares, fitted.moves), record)
 
 
 def fit_joint(readings: Sample, *, effort: Effort, progress: Progress) -> PointEstimate:
@@ -266,20 +255,14 @@ def fit_joint(readings: Sample, *, effort: Effort, progress: Progress) -> PointE
     prior = fit_em(readings, "all", effort=effort, progress=progress).chain.kernel()
     chain = joint_chain(readings, smoothed_kernel(counts, prior))
     seen = counts > 0
-
-    def draw(random: np.random.Generator) -> Chain:
-        often = draw_blocks(readings.transitions, random)
-        return joint_chain(readings, smoothed_kernel(joint_counts(readings, often), prior))
-
     record = FitRecord(
         "joint",
         observations=int(counts.sum()),
         parameters=size * (size - 1),
         neighbours=readings.sequences - 1,
         log_likelihood=float((counts[seen] * np.log(chain.kernel()[seen])).sum()),
-        ensemble_method="bootstrap",
     )
-    return PointEstimate(chain, draw, record)
+    return PointEstimate(chain, record)
 
 
 def joint_chain(readings: Sample, kernel: Floats) -> JointChain:
@@ -302,7 +285,7 @@ def check_size(readings: Sample) -> int:
     return int(size)
 
 
-def joint_counts(readings: Sample, often: Floats | None = None) -> Floats:
+def joint_counts(readings: Sample) -> Floats:
     """How often each snapshot was followed by each, (N, N)."""
     size = check_size(readings)
     code = snapshot_numbers(readings.states, readings.m)
@@ -310,8 +293,7 @@ def joint_counts(readings: Sample, often: Floats | None = None) -> Floats:
     cells, complete = code[:-1] * size + code[1:], seen[:-1] & seen[1:]
     if not complete.any():
         raise InputError("joint: no step at which every sequence was read at both ends; fill the gaps")
-    weights = None if often is None else often[complete]
-    counts: Any = np.bincount(cells[complete], weights, minlength=size * size)
+    counts: Any = np.bincount(cells[complete], minlength=size * size)
     return np.asarray(counts.reshape(size, size), dtype=np.float64)
 
 
@@ -319,17 +301,6 @@ def smoothed_kernel(counts: Floats, prior: Floats) -> Floats:
     """Rows `(counts + N SMOOTHING prior) / (their sum)`: rare snapshots move as the prior says."""
     raised = np.maximum(counts, 0.0) + SMOOTHING * counts.shape[0] * prior
     return normalise_rows(raised, 0.0)
-
-
-# ---- other chains that the readings leave possible -------------------------------------------------------------------
-
-
-def draw_blocks(steps: int, random: np.random.Generator) -> Floats:
-    """How often each transition is drawn: blocks of about 2 n^(1/3) steps, n transitions in all (Künsch 1989)."""
-    length = min(steps, max(1, math.ceil(2 * steps ** (1 / 3))))
-    starts = random.integers(0, steps - length + 1, -(-steps // length))
-    drawn = (starts[:, None] + np.arange(length)).ravel()[:steps]
-    return np.bincount(drawn, minlength=steps).astype(np.float64)
 
 
 def simulate_sample(point: Chain, readings: Sample, random: np.random.Generator) -> Sample:

@@ -30,14 +30,12 @@ from csdp.errors import InputError
 from csdp.fitting.em import (
     Effort,
     PointEstimate,
-    draw_blocks,
     fit_all,
     fit_em,
     make_chain,
-    simulate_sample,
 )
 from csdp.fitting.sample import (
-    Chain,
+    GROWING,
     Graph,
     Progress,
     Sample,
@@ -72,8 +70,6 @@ STARTS, TRIAL = 6, 15
 KNOWN_TOLERANCE = 1e-6
 #: Transitions of several sequences below which one thread is quicker.
 _THREADED = 100_000
-#: Iterations of a fit to simulated readings, which begins at the truth, and its gain per transition that stops.
-_AGAIN, _AGAIN_TOLERANCE = 60, 1e-6
 
 
 # ---- the clock -------------------------------------------------------------------------------------------------------
@@ -182,10 +178,13 @@ def fit_environments(
     The gain of the best is the largest of those tried: with few candidates and many ticks that flatters it little.
     """
     members = 0 if neighbours is None else neighbours
-    compared = Comparison(readings, direction, effort, progress)
     if clock is not None:
+        compared = Comparison(readings, direction, effort, progress)
         gains = [compared.best_shrinkage(ChainCandidate("clock", members, clock))]
     else:
+        # Their number is a choice of the model too: it is made where the class grows, never where it is judged.
+        growing = readings.between(0, round(readings.states.shape[0] * GROWING))
+        compared = Comparison(growing, direction, effort, progress)
         gains = compared.growing_counts(ChainCandidate("hidden", members), COUNTS if count is None else (count,))
     chosen = max(gains, key=lambda each: each.gain).candidate
     estimate = fit_candidate(chosen, readings.in_direction(direction), effort=effort, progress=progress)
@@ -262,31 +261,16 @@ def fit_candidate(candidate: ChainCandidate, readings: Sample, *, effort: Effort
             effort=effort,
             progress=progress,
         )
-        point = make(fitted)
-
-        def draw(random: np.random.Generator) -> Chain:
-            again = simulate_sample(point, readings, random)
-            first, tolerance = reweigh(again, fitted), max(effort.tolerance, _AGAIN_TOLERANCE)
-            return make(climb(again, first, prior, iterations=_AGAIN, tolerance=tolerance))
-
     else:
         weights = label_weights(order_labels(clock.labels, readings.direction), clock.count)
-
-        def fit_labels(often: Floats) -> EnvironmentFit:
-            return climb(
-                readings,
-                begin(graph, weights * often[:, None], common=common, hidden=False),
-                prior,
-                iterations=effort.iterations,
-                tolerance=max(effort.tolerance, KNOWN_TOLERANCE),
-            )
-
-        fitted = fit_labels(np.ones(readings.transitions))
-        point = make(fitted)
-
-        def draw(random: np.random.Generator) -> Chain:
-            return make(fit_labels(draw_blocks(readings.transitions, random)))
-
+        fitted = climb(
+            readings,
+            begin(graph, weights, common=common, hidden=False),
+            prior,
+            iterations=effort.iterations,
+            tolerance=max(effort.tolerance, KNOWN_TOLERANCE),
+        )
+    point = make(fitted)
     regimes = candidate.count
     record = FitRecord(
         "em",
@@ -298,9 +282,8 @@ def fit_candidate(candidate: ChainCandidate, readings: Sample, *, effort: Effort
         converged=fitted.converged,
         screened=screened,
         shrinkage=candidate.shrinkage,
-        ensemble_method="parametric" if clock is None else "bootstrap",
     )
-    return PointEstimate(point, draw, record)
+    return PointEstimate(point, record)
 
 
 def _shrink(counts: Floats, weight: float, indptr: Indices) -> Floats:
@@ -530,15 +513,6 @@ def climb(
         converged,
         likelihood,
     )
-
-
-def reweigh(readings: Sample, fit: EnvironmentFit) -> EnvironmentFit:
-    """The same members with the weights of other readings, to climb from: that of a hidden environment."""
-    assert fit.switching is not None
-    scores = step_scores(readings, fit.graph, fit.shares[:, None, None] * fit.moves)
-    forward, _ = filter_scores(scores, fit.start, fit.switching)
-    weights, switches = smooth_scores(scores, forward, fit.switching)
-    return replace(fit, weights=weights, switches=switches, path=())
 
 
 def share_of_prior(prior: Floats, mix: Floats) -> float:

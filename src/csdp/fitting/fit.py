@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from csdp import check
 from csdp.chain import (
@@ -25,10 +26,13 @@ from csdp.errors import CsdpWarning, InputError, PrivacyLeakWarning
 
 if TYPE_CHECKING:
     from csdp.fitting.em import PointEstimate
+    from csdp.fitting.grow import Grown
     from csdp.fitting.sample import Chain, Neighbours, Progress, Sample
 
 Method = Literal["em", "joint"]
 EnvironmentName = Literal["clock", "hidden"]
+#: Further chains in the family of a paid fit.
+NOISED = 20
 
 
 def fit(
@@ -42,14 +46,14 @@ def fit(
     direction: Direction = "forward",
     environment: EnvironmentName | None = None,
     environments: int | Sequence[int] | None = None,
-    ensemble: int = 20,
     progress: Progress | None = None,
 ) -> CoupledChain | JointChain | EnvironmentChain:
-    """Fit a chain; it carries the record of the fit, the chains that the data leaves possible, and a verdict.
+    """Fit a chain; it carries the record of the fit, the class of processes that is certified, and a verdict.
 
-    `chain.fitted` is the record, `chain.family` the chains, and certificates hold for each of them. A chain fitted to
-    public readings is tested on them: `chain.verdict` says whether they accept it, and travels with every number
-    (`csdp.check_model`).
+    `chain.fitted` is the record. Fitted to public readings, `chain.family` is an `InfluenceGraph`: a class that is
+    grown on the first part of the readings until their tests accept it, within limits that hold together with 99 %
+    confidence, and with an allowance for slow levels. Certificates hold for every process in it. It is judged once on a
+    later part; `chain.verdict` says whether that accepts it, and travels with every number.
 
     "em" maximises `sum_t ln sum_k coupling[j][k] transitions[j][k][x_k(t)][x_j(t+1)]`, with half a pseudo-count per
     cell, over coupling and transitions together, for every target j. The objective is concave in their product, so
@@ -71,31 +75,25 @@ def fit(
             EnvironmentChain; `fitted.gains` shows what was compared on the last 30 % after a fit on the rest.
         environments: their number. By the clock, also the environment of each of its phases (tick mod length); default:
             a panel's times of day, in at most 8 classes. Default of the hidden ones: chosen on the last 30 %.
-        ensemble: further plausible chains in the family; 0 for no family. They are fits to blocks of the readings
-            drawn with replacement, or to simulated readings for hidden environments and with epsilon. The family of a
-            backward chain beyond 32 joint states, for which only `influence` certifies, is instead every process within
-            limits that hold together with 95 % confidence, exactly, if one chain on the graph made the readings
-            (`InfluenceGraph`).
         progress: called with (what, done, total).
 
     Formal guarantee, with epsilon: the chain, its record and its family are epsilon-differentially private for one
     reading (event level). All counts that are used get exact two-sided geometric noise from secure randomness, of scale
     sensitivity / epsilon, and nothing else of the readings is looked at: a panel whose discretiser was learned from
     private readings is refused. The sensitivity of all lag-1 pair counts is 4 s. Likelihoods cannot be had from pair
-    counts: "em" then becomes "moments". Number of ticks, names and what is missing are taken as public. The cost is
-    `chain.fit_cost`.
+    counts: "em" then becomes "moments", and the family is 20 more chains fitted to simulated readings and noise. Number
+    of ticks, names and what is missing are taken as public. The cost is `chain.fit_cost`.
 
     >>> chain = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
     >>> fitted = fit(chain.simulate(2000, seed=1), public=True)
-    >>> bool(abs(fitted.kernel() - chain.kernel()).max() < 0.03), len(fitted.family), fitted.verdict.status
-    (True, 21, 'accepted')
+    >>> bool(abs(fitted.kernel() - chain.kernel()).max() < 0.03), fitted.verdict.status
+    (True, 'accepted')
     """
     # Here and not above: reading tables and drawing noise bring in what `import csdp` should not wait for.
-    from csdp.fitting.limits import CONFIDENCE, choose_limits, limits_family
+    from csdp.chain.evidence import count_lags
     from csdp.fitting.sample import check_source, ignore_progress, read_sample
 
     check.choice("method", method, get_args(Method))
-    ensemble = check.whole("ensemble", ensemble)
     epsilon = _check_privacy(epsilon, public)
     if method == "joint" and epsilon is not None:
         raise InputError("method: 'joint' given with epsilon; private fits use pair counts alone: leave method= out")
@@ -105,51 +103,80 @@ def fit(
         raise InputError("direction: a joint chain is the same process in both directions; leave direction= out")
     _check_environment(environment, environments, method, epsilon)
     natural = read_sample(data, states=states, private=epsilon is not None)
-    limits = None
     report = progress or ignore_progress
     if environment is None:
-        readings = natural.in_direction(direction)
-        if ensemble and method != "joint" and epsilon is None:
-            limits = choose_limits(readings, neighbours, report)
-        if limits is not None:
-            neighbours = limits[0].pairs
-        estimate = _fit_point(readings, method, neighbours, epsilon, report)
+        estimate = _fit_point(natural.in_direction(direction), method, neighbours, epsilon, report)
     else:
         estimate = _fit_environment(natural, data, environment, environments, neighbours, direction, report)
     record = replace(
         estimate.record,
-        screened=estimate.record.screened or (limits is not None and limits[1]),
         public=public,
         warnings=_warnings(natural, estimate.record) if epsilon is None else estimate.record.warnings,
-        confidence=None if limits is None else CONFIDENCE,
-        ensemble=ensemble if limits is None else 0,
-        ensemble_method=(estimate.record.ensemble_method if limits is None else "limits") if ensemble else None,
         step=_step_of(data),
         readings_check=_check_readings(data, natural.m, estimate.chain) if public else None,
     )
     if not record.converged:
         warnings.warn(record.warnings[0], CsdpWarning, stacklevel=2)
     cost = estimate.cost if public or epsilon is not None else UNPAID_FIT
-    evidence = _find_evidence(estimate.chain, natural, data, public=public)
+    if not public:
+        evidence = Evidence("untested", "fitted to private readings, which may not be used to test it")
+        noised = None if epsilon is None else replace(record, ensemble=NOISED, ensemble_method="parametric")
+        point = estimate.chain.carrying(fitted=noised or record, fit_cost=cost, evidence=evidence)
+        if noised is None:
+            return point
+        family: Family | InfluenceGraph = _noised_family(point, estimate, report)
+        return point.carrying(fitted=noised, fit_cost=cost, evidence=evidence, family=family)
+    grown = _grow(natural, estimate.chain, data, report)
+    record = replace(
+        record,
+        confidence=None if grown.graph is None else grown.graph.confidence,
+        ensemble_method=None if grown.graph is None else "limits",
+        assumes=grown.assumes,
+        growing=grown.path,
+        power=grown.power,
+    )
+    evidence = Evidence(grown.status, grown.reason, *count_lags(natural.states, natural.m))
     point = estimate.chain.carrying(fitted=record, fit_cost=cost, evidence=evidence)
-    if not ensemble:
+    if grown.graph is None:
         return point
-    family: Family | InfluenceGraph
-    if limits is None:
-        family = _ensemble_family(point, estimate, ensemble, report)
-    else:
-        assert isinstance(point, CoupledChain)
-        family = limits_family(readings, point, limits[0], screened=limits[1], progress=report)
-    return point.carrying(fitted=record, fit_cost=cost, evidence=evidence, family=family)
+    return point.carrying(fitted=record, fit_cost=cost, evidence=evidence, family=grown.graph.with_point(point))
 
 
-def _ensemble_family(point: Chain, estimate: PointEstimate, count: int, progress: Progress) -> Family:
-    """The point estimate and further chains like it, which cost what it cost and are as well tested."""
+def _grow(sample: Sample, chain: Chain, data: Any, report: Progress) -> Grown:
+    """The class of processes that public readings leave."""
+    from csdp.fitting.grow import grow
+
+    hidden = len(chain.environments) if isinstance(chain, EnvironmentChain) and chain.cycle is None else 0
+    return grow(sample, chain, hidden=hidden, clock=_read_phases(chain, data, len(sample.states)), progress=report)
+
+
+def _read_phases(chain: Chain, data: Any, ticks: int) -> tuple[npt.NDArray[np.intp], int] | None:
+    """The phase of the clock at every tick, and their number: that of the chain, or the panel's time of day."""
+    from csdp.fitting.checks import known_environments
+    from csdp.fitting.environment import has_clock, read_clock
+    from csdp.panel import Panel
+
+    if isinstance(chain, EnvironmentChain) and chain.cycle is not None:
+        labels = known_environments(chain, data.ticks if isinstance(data, Panel) else np.arange(ticks))
+        assert labels is not None
+        return labels, len(chain.environments)
+    if not has_clock(data):
+        return None
+    try:
+        clock = read_clock(None, data, ticks)
+    except InputError:  # times of day in no fixed order are no clock
+        return None
+    return clock.labels, clock.count
+
+
+def _noised_family(point: Chain, estimate: PointEstimate, progress: Progress) -> Family:
+    """A chain from noised counts and others like it, which cost what it cost."""
+    assert estimate.draw is not None
     others = []
-    for n in range(count):
+    for n in range(NOISED):
         other = estimate.draw(np.random.default_rng([0, 1, n]))
         others.append(other.carrying(fit_cost=point.fit_cost, evidence=point.part_evidence([])))
-        progress("ensemble", n + 1, count)
+        progress("ensemble", n + 1, NOISED)
     return Family([point, *others])
 
 
@@ -176,16 +203,6 @@ def refit(chain: Chain, past: Sample, report: Progress) -> Any:
         clock = Clock(past.environments, count, chain.cycle)
         candidate = ChainCandidate("clock", neighbours, clock, shrinkage=record.shrinkage)
     return fit_candidate(candidate, sample, effort=Effort(), progress=report).chain
-
-
-def _find_evidence(chain: Chain, sample: Sample, data: Any, *, public: bool) -> Evidence:
-    """What public readings show of the chain that was fitted to them; private ones may not be asked."""
-    from csdp.fitting.checks import find_evidence
-    from csdp.panel import Panel
-
-    if not public:
-        return Evidence("untested", "fitted to private readings, which may not be used to test it")
-    return find_evidence(chain, sample, data.ticks if isinstance(data, Panel) else None)
 
 
 def _check_readings(data: Any, states: int, chain: Chain) -> str | None:

@@ -73,10 +73,9 @@ def fit_private(readings: Sample, neighbours: Any, epsilon: float) -> PointEstim
         neighbours=graph.degree,
         screened=not isinstance(wanted, Graph),
         epsilon=epsilon,
-        ensemble_method="parametric",
         warnings=_describe_noise(float(np.sqrt(noise) * readings.m**2 / ticks.mean())),
     )
-    return PointEstimate(point, draw, record, cost=cost | {"fit": secrets.token_hex(16)})
+    return PointEstimate(point, record, draw, cost=cost | {"fit": secrets.token_hex(16)})
 
 
 def _describe_noise(share: float) -> tuple[str, ...]:

@@ -38,6 +38,10 @@ MAX_PAIRS = 4_000_000
 _DISCRETISE = "Discretise first and pass the Panel"
 
 
+#: Share of the past that a model is grown on; it is judged on what comes later.
+GROWING = 0.65
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """States (T, s), -1 if missing, of sequences with `m` states each; newest first for a backward chain.
@@ -84,6 +88,12 @@ class Sample:
             names=names,
             values=None if self.values is None else self.values[place],
         )
+
+    def of(self, chosen: Indices) -> Sample:
+        """The readings of some sequences."""
+        values = self.values if self.values is None or self.values.ndim == 1 else self.values[chosen]
+        names = tuple(self.labels[j] for j in chosen)
+        return replace(self, states=np.ascontiguousarray(self.states[:, chosen]), names=names, values=values)
 
     def between(self, start: int, stop: int) -> Sample:
         """The readings of some ticks."""

@@ -71,8 +71,6 @@ _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 SHARP_STATES, SLOW_STATES = 8, 16
 #: Ticks and sequences on which kinds of chain are compared, and hidden environments of such a chain.
 COMPARED_TICKS, COMPARED_SEQUENCES, ENVIRONMENTS = 1500, 12, 2
-#: Further plausible chains of a certified plan, and sequences above which there are none but the fitted one.
-ENSEMBLE, ENSEMBLE_SEQUENCES = 4, 60
 #: Sequences that a screen looks at, and up to which it is asked how well a chain explains the readings.
 SCREENED_SEQUENCES, JUDGED_SEQUENCES = 6, 60
 
@@ -156,23 +154,15 @@ class FittedLayout:
         return self._fit_once(self.kind)
 
     def chains(self) -> Iterator[Any]:
-        """The chain with its family, and the fitted chain alone in case that the family is too wide to be of use."""
+        """The chain with its class, and the fitted chain alone in case that the class is too wide to be of use."""
         yield self.chain
-        if self._ensemble(self.kind):
-            yield self._fit(self.kind, 0)
+        if self.chain.family is not None:
+            yield self.chain.without_family()
 
     def _fit_once(self, kind: ChainKind) -> Any:
         if kind not in self._chains:
-            self._chains[kind] = self._fit(kind, self._ensemble(kind))
+            self._chains[kind] = fit(self.panel, public=True, direction=kind.direction, **_KINDS[kind.name][1])
         return self._chains[kind]
-
-    def _ensemble(self, kind: ChainKind) -> int:
-        """Further plausible chains beside the fitted one; none if each would make every release slower."""
-        quick = kind.name != "coupled" and self.layout.states == 2
-        return ENSEMBLE if quick and len(self.panel.names) <= ENSEMBLE_SEQUENCES else 0
-
-    def _fit(self, kind: ChainKind, ensemble: int) -> Any:
-        return fit(self.panel, ensemble=ensemble, public=True, direction=kind.direction, **_KINDS[kind.name][1])
 
     @cached_property
     def _screened_chain(self) -> Any:
@@ -329,10 +319,7 @@ class ProposedPlan:
     @property
     def sure(self) -> str:
         """What the certificate is for."""
-        fitted = self.chain.fitted
-        if fitted.confidence is not None:
-            return "all within limits"
-        return f"{fitted.ensemble + 1} plausible chains" if fitted.ensemble else "the fitted chain alone"
+        return "the fitted chain alone" if self.chain.family is None else "all within limits"
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
@@ -611,7 +598,7 @@ class Suggestion:
                 kind.words,
                 f"gains {kind.gain:.3f} nats a tick on readings set aside (standard error {kind.error:.3f})",
             ),
-            ("certified for", best.sure, "what the readings leave possible; more with csdp fit --ensemble 20"),
+            ("certified for", best.sure, "what the readings leave possible"),
             ("model", plan.verdict.status, plan.verdict.words),
             (
                 "plan",
