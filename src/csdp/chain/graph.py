@@ -502,7 +502,7 @@ class InfluenceGraph(Model):
         return connected_parts(coo_array((np.ones(ends[0].size), ends), shape=shape))
 
     def subchain(self, members: Iterable[int]) -> Self:
-        """The graph of some sequences that do not depend on the others."""
+        """The graph of some sequences that do not depend on the others; the point may tie them, so it has none."""
         inside = sorted(set(members))
         place = np.full(self.sequences, -1, dtype=np.intp)
         place[inside] = np.arange(len(inside))
@@ -521,7 +521,6 @@ class InfluenceGraph(Model):
             swing=None if self.swing is None else self.swing[inside],
             confidence=self.confidence,
             claims=self.claims,
-            point=None if self._point is None else self._point.subchain(inside),
         )
         made._set(
             sequences=len(inside),
