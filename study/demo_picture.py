@@ -38,16 +38,18 @@ def caption(summary: Mapping[str, Any]) -> str:
         else "The flights reject the model, so this is an example, and every output says so: if it held, "
     )
     worth, kept = percent(now["usefulness"]), percent(now["coverage"])
-    epsilon, belief = as_text(now["leakage"]["family"], 3), as_text(100 * now["belief"], 2)
+    moment, present = as_text(now["every_moment"], 3), as_text(now["present"], 3)
+    belief = as_text(100 * now["belief"]["every_moment"], 2)
     text = (
         "*`make demo`: the share of 33 destinations to which flights from New York leave late, published every "
         f"{HOURS} hours with noise (dots). Line and band: the estimate that is published with it. Dashed: what is "
         f"usual at that hour. It removes {worth} of the squared error of guessing the usual value, and its 95 % band "
-        f"contains {kept} of the true shares. One reading has plain differential privacy with epsilon = "
-        f"{as_text(summary['event_level'], 3)}, under any model. {doubts}{'E' if accepted else 'e'}verything "
-        f"published, in the long run, reveals at most epsilon = {epsilon} about the present of one destination: a 50 % "
-        f"guess becomes at most {belief} %. Held back {late['age'] * HOURS} hours, the same number removes "
-        f"{percent(late['usefulness'])} of the squared error and reveals {as_text(late['leakage']['family'], 3)}.*"
+        f"contains {kept} of the true shares. {doubts}{'E' if accepted else 'e'}verything published, in the long run, "
+        f"reveals at most epsilon = {moment} about one destination at any one moment: a 50 % guess becomes at most "
+        f"{belief} %. About its present it reveals {present}. One reading has plain differential privacy with epsilon "
+        f"= {as_text(summary['event_level'], 3)}, under any model. Held back {late['age'] * HOURS} hours, the same "
+        f"number removes {percent(late['usefulness'])} of the squared error and reveals "
+        f"{as_text(late['present'], 3)} about the present.*"
     )
     return "\n".join(textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False))
 

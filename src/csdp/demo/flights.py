@@ -18,8 +18,7 @@ from csdp import datasets
 from csdp.accountant import Accountant
 from csdp.aging import Progress
 from csdp.bounds.result import belief
-from csdp.chain import EnvironmentChain, Family, Model
-from csdp.chain.family import certified_model
+from csdp.chain import EnvironmentChain, InfluenceGraph, Model
 from csdp.chain.files import save_model
 from csdp.datasets import Dataset
 from csdp.errors import CsdpWarning, InfeasibleError, LedgerConflictError
@@ -44,10 +43,11 @@ DAY = 5
 #: The state of a destination that is late. Its share of late departures would reveal more about the ticks around it
 #: than the state does, so that no certificate of states would hold for it.
 LATE = 1
-#: Ceiling of the leakage of the present for the live number, for every chain of the family, in the long run.
-BUDGET = 1.0
-#: Noise level of the number that is held back, the ceilings that delays are found for, and the delays that are tried.
-LATE_LEVEL, LATE_BUDGETS, DELAYS = 2.0, (0.5, 0.1), tuple(range(1, 9))
+#: The most that the live number may reveal about any moment, in the long run, and the limits that it is compared with.
+MOMENT_LIMIT, MOMENT_LIMITS = 2.0, (1.0, 1.5, 2.0, 3.0)
+#: Noise level of the number that is held back, the leakage of the present that its delay is found for, and the delays
+#: that are tried.
+LATE_LEVEL, LATE_BUDGET, DELAYS = 2.0, 1.0, tuple(range(1, 9))
 #: Files that the study writes.
 WRITTEN = (
     "chain.json",
@@ -68,8 +68,20 @@ class DelayRecord:
     """Leakage of the present in the long run, by releases at every tick that are held back `delay` ticks."""
 
     delay: int
-    point: float
-    family: float
+    leakage: float
+
+
+@dataclass(frozen=True)
+class MomentRecord:
+    """The live number under a limit on any moment: noise level, leakage of the present, share of error removed.
+
+    The share is what the public past leads one to expect. Without a level, slow levels alone pass the limit.
+    """
+
+    limit: float
+    epsilon_c: float | None
+    leakage: float | None
+    usefulness: float | None
 
 
 @dataclass(frozen=True)
@@ -77,8 +89,8 @@ class FlightsRelease:
     """One way to publish: its plan, its estimator, what came out, and how close it came. `truth` is PRIVATE."""
 
     plan: Plan
-    ceiling: float  #: leakage of the present in the long run, for every chain of the family
-    point: float  #: the same for the fitted chain alone
+    ceiling: float  #: leakage of the present in the long run
+    moment: float  #: the same of any moment
     learned: LearnedEstimator
     batch: Batch
     certificate: Certificate
@@ -108,6 +120,13 @@ class FlightsStudy:
     now: FlightsRelease
     late: FlightsRelease
     delays: list[DelayRecord]
+    moments: list[MomentRecord]
+
+    @property
+    def slow_levels(self) -> float:
+        """What slow levels may add to every number under the model, whatever the noise and the delay."""
+        graph = self.now.plan.chain
+        return 0.0 if not isinstance(graph, InfluenceGraph) or graph.swing is None else float(graph.swing.max())
 
     @property
     def summary(self) -> dict[str, object]:
@@ -120,20 +139,20 @@ class FlightsStudy:
             "model": self.now.plan.verdict.to_dict(),
             "event_level": self.now.certificate["event"].epsilon,
             **{name: _summarise(release) for name, release in (("now", self.now), ("late", self.late))},
+            "slow_levels": self.slow_levels,
+            "assumes": self.chain.fitted.assumes,
             "delays": [vars(one) for one in self.delays],
+            "moments": [vars(one) for one in self.moments],
         }
-
-    def least_delay(self, budget: float) -> int | None:
-        """The least delay whose certificate, family included, keeps a ceiling; None if none that was tried does."""
-        return next((one.delay for one in self.delays if one.family <= budget), None)
 
 
 def _summarise(release: FlightsRelease) -> dict[str, object]:
     return {
         "age": release.plan.max_age,
         "epsilon_c": release.plan.epsilon_c,
-        "leakage": {"point": release.point, "family": release.ceiling},
-        "belief": belief(release.ceiling),
+        "present": release.ceiling,
+        "every_moment": release.moment,
+        "belief": {"present": belief(release.ceiling), "every_moment": belief(release.moment)},
         "usefulness": release.usefulness,
         "coverage": release.coverage,
         "mse": release.error,
@@ -152,10 +171,15 @@ class FlightsModel:
     chain: EnvironmentChain
     query: QueryTable
 
-    def plan_for(self, budget: float) -> Plan:
-        """The least noise for the live number whose releases at every tick in the long run keep a budget."""
-        level = _largest_level(certified_model(self.chain), self.query, 0, budget)
+    def plan_for(self, limit: float) -> Plan:
+        """The least noise for the live number whose releases at every tick keep a limit on any moment."""
+        level = largest_level(self._moment, limit, EVENT_LIMIT, start=limit / 4, tolerance=1e-3)
+        if level is None:
+            raise InfeasibleError(f"limit {limit:g} on any moment cannot be met", nearest=limit, no_data=0.0)
         return Plan(self.chain, self.query, 0, level)
+
+    def _moment(self, level: float) -> float:
+        return Accountant(Plan(self.chain, self.query, 0, level)).every_moment(None)
 
 
 def no_progress(what: str, done: int, total: int) -> None:
@@ -192,48 +216,42 @@ def run_flights(out: Path, progress: Progress) -> FlightsStudy:
     save_model(chain, out / "chain.json")
     model.data.discretiser().save(out / "discretiser.json")
     delays = _measure_delays(chain, query, progress)
-    delay = next((one.delay for one in delays if one.family <= LATE_BUDGETS[0]), DELAYS[-1])
-    now = _release(chain, model.plan_for(BUDGET), past, rest, "now", out, progress)
-    late = _release(chain, Plan(chain, query, delay, LATE_LEVEL), past, rest, "then", out, progress)
-    return FlightsStudy(model.data, past, rest, chain, quality, now, late, delays)
-
-
-def _ceiling(model: Model | Family, query: QueryTable, age: int, level: float) -> float:
-    return Accountant(Plan(model, query, age, level)).ceiling()
+    delay = next((one.delay for one in delays if one.leakage <= LATE_BUDGET), DELAYS[-1])
+    now = _release(model.plan_for(MOMENT_LIMIT), past, rest, "now", out, progress)
+    late = _release(Plan(chain, query, delay, LATE_LEVEL), past, rest, "then", out, progress)
+    moments = [_expect(model, limit) for limit in MOMENT_LIMITS]
+    return FlightsStudy(model.data, past, rest, chain, quality, now, late, delays, moments)
 
 
 def _measure_delays(chain: Model, query: QueryTable, progress: Progress) -> list[DelayRecord]:
-    """The leakage by delay, up to the first that keeps the smallest ceiling."""
+    """The leakage by delay, up to the first that no longer lowers it by a hundredth."""
     found: list[DelayRecord] = []
     for number, delay in enumerate(DELAYS):
         progress("delays", number, len(DELAYS))
-        models = (chain.without_family(), certified_model(chain))
-        found.append(DelayRecord(delay, *(_ceiling(model, query, delay, LATE_LEVEL) for model in models)))
-        if found[-1].family <= min(LATE_BUDGETS):
+        found.append(DelayRecord(delay, Accountant(Plan(chain, query, delay, LATE_LEVEL)).ceiling()))
+        if number and found[-1].leakage > 0.99 * found[-2].leakage:
             break
     return found
 
 
-def _largest_level(family: Model | Family, query: QueryTable, age: int, budget: float) -> float:
-    """The largest noise level whose releases in the long run keep the budget."""
-    level = largest_level(
-        lambda epsilon_c: _ceiling(family, query, age, epsilon_c), budget, EVENT_LIMIT, start=budget / 2, tolerance=1e-3
-    )
-    if level is None:
-        raise InfeasibleError(f"budget {budget:g} cannot be met at age {age}", nearest=budget, no_data=0.0)
-    return level
+def _expect(model: FlightsModel, limit: float) -> MomentRecord:
+    """What the live number is worth under a limit on any moment, by the public past."""
+    try:
+        plan = model.plan_for(limit)
+    except InfeasibleError:
+        return MomentRecord(limit, None, None, None)
+    error = learn_from_past(plan, model.past, period=DAY, about="now").expected(plan.noise_variance)
+    return MomentRecord(limit, plan.epsilon_c, Accountant(plan).ceiling(), error.usefulness)
 
 
-def _release(
-    chain: Model, plan: Plan, past: Panel, rest: Panel, about: About, out: Path, progress: Progress
-) -> FlightsRelease:
+def _release(plan: Plan, past: Panel, rest: Panel, about: About, out: Path, progress: Progress) -> FlightsRelease:
     """Publish the readings after the public past under one plan, into a ledger of its own."""
     learned = learn_from_past(plan, past, period=DAY, about=about)
     name = "flights" if about == "now" else "flights-late"
     with (
         Ledger.open(out / ("ledger.db" if about == "now" else "ledger-late.db")) as ledger,
         _open_publisher(
-            plan, ledger, name, step=rest.step, estimator=learned, budget=BUDGET if about == "now" else None
+            plan, ledger, name, step=rest.step, estimator=learned, limit=MOMENT_LIMIT if about == "now" else None
         ) as publisher,
     ):
         batch = publisher.publish(rest, progress=lambda done, total: progress(f"releasing ({about})", done, total))
@@ -249,7 +267,7 @@ def _release(
     return FlightsRelease(
         plan,
         Accountant(plan).ceiling(),
-        _ceiling(chain.without_family(), plan.query, plan.max_age, plan.epsilon_c),
+        Accountant(plan).every_moment(None),
         learned,
         batch,
         certificate,
@@ -262,7 +280,7 @@ def _release(
 
 
 def _open_publisher(
-    plan: Plan, ledger: Ledger, name: str, *, step: int, estimator: LearnedEstimator, budget: float | None
+    plan: Plan, ledger: Ledger, name: str, *, step: int, estimator: LearnedEstimator, limit: float | None
 ) -> Publisher:
     """Open a dataset of the demonstration; under another name if it was published before by another plan."""
 
@@ -271,10 +289,10 @@ def _open_publisher(
             plan,
             dataset=dataset,
             ledger=ledger,
-            budget=budget,
+            moment_limit=limit,
             time_step=step,
             on_refusal="skip",
-            model_unchecked=True,  # an example, and every page says so
+            model_unchecked=not plan.verdict.reliable,  # then it is an example, and every page says so
             estimator=estimator,
         )
 

@@ -26,7 +26,7 @@ from starlette.responses import Response
 
 from csdp.bounds.result import as_text, in_words
 from csdp.chain.files import save_model
-from csdp.demo.flights import BUDGET, DAY, FlightsModel
+from csdp.demo.flights import DAY, MOMENT_LIMIT, FlightsModel
 from csdp.errors import InputError, LedgerError
 from csdp.files import Scratch, write_privately
 from csdp.ledger import Ledger
@@ -90,12 +90,16 @@ class LiveDemo:
         assert self._dataset is not None
         return self._dataset
 
-    def plan(self, budget: float) -> None:
-        """Find the least noise for a budget, and the points around it that the slider chooses from."""
-        level = self.model.plan_for(budget).epsilon_c
+    def plan(self) -> float:
+        """Find the points that the slider chooses from, around the least noise that keeps the limit on any moment.
+
+        Returns the budget of that one.
+        """
+        level = self.model.plan_for(MOMENT_LIMIT).epsilon_c
         levels = [share * level for share in _SHARES]
         self._line = frontier(self.model.chain, self.model.query, ages=(0,), levels=levels, releases="continual")
         self.choices = {max(float(as_text(one.leakage, 2)), one.leakage): one for one in self._line.points}
+        return max(budget for budget, one in self.choices.items() if one.epsilon_c <= level)
 
     def write_spec(self, budget: float) -> Path:
         """Write the plan of a point, with its learned estimate and the frontier, and the specification."""
@@ -250,9 +254,8 @@ def run_live_demo(
         say("Fitting a chain with hidden environments to the public past of 33 destinations (some ten seconds) ...")
         demo = LiveDemo(where, fit(), speed, say, begun)
         save_model(demo.model.chain, where / "chain.json")
-        say(f"Planning for a budget of {BUDGET:g}: {in_words(BUDGET)}, by everything published, in the long run ...")
-        demo.plan(BUDGET)
-        first = max(budget for budget in demo.choices if budget <= BUDGET)
+        say(f"Planning to reveal at most {MOMENT_LIMIT:g} about any moment: {in_words(MOMENT_LIMIT)} ...")
+        first = demo.plan()
         settings = Settings(specs=(str(demo.write_spec(first)),), keys=str(where / "keys.json"))
         key, text = new_key("admin", [DATASET], label="live demonstration")
         Keys(settings.keys).add(key)

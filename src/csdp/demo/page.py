@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from csdp.aging import Progress
-from csdp.bounds.result import as_text, in_words, with_chance
-from csdp.demo.flights import DAY, LATE_BUDGETS, WRITTEN, FlightsRelease, FlightsStudy, no_progress, run_flights
+from csdp.bounds.result import as_text, in_words
+from csdp.demo.flights import DAY, WRITTEN, FlightsRelease, FlightsStudy, MomentRecord, no_progress, run_flights
 from csdp.report import figures
 from csdp.report.page import make_environment, percent, write_pages
 from csdp.report.series import label_times, write_json
@@ -22,8 +22,8 @@ WHAT = "share of destinations that are late"
 DRAWN = 12 * DAY
 #: What goes before a number under a model that the flights do not accept.
 _DOUBT = (
-    "The flights do not accept the model, as the notice above says, so the leakage of the present is an example of "
-    "what an accepted model would give (model_unchecked):"
+    "The flights do not accept the model, as the notice above says, so what follows is an example of what an "
+    "accepted model would give (model_unchecked):"
 )
 #: Hours of a tick.
 HOURS = 3
@@ -33,11 +33,7 @@ def write_flights_pages(study: FlightsStudy, out: Path, *, version: str) -> list
     """Draw and write all figures, the pages and summary.json; returns the names of the files, the private page last."""
     write_json(out / "summary.json", study.summary)
     delay_rows = [
-        (
-            f"{one.delay} tick{'s' * (one.delay > 1)}",
-            as_text(one.family, 3),
-            f"{in_words(one.family)}; for the fitted model alone {with_chance(one.point, 3)}",
-        )
+        (f"{one.delay} tick{'s' * (one.delay > 1)}", as_text(one.leakage, 3), in_words(one.leakage))
         for one in study.delays
     ]
     pages = write_pages(
@@ -48,22 +44,31 @@ def write_flights_pages(study: FlightsStudy, out: Path, *, version: str) -> list
         study=study,
         lead=lead(study),
         hours=HOURS,
-        delays=[(budget, study.least_delay(budget)) for budget in LATE_BUDGETS],
         delay_rows=delay_rows,
+        moment_rows=[_moment_row(one) for one in study.moments],
         version=version,
     )
     return ["summary.json", *pages]
+
+
+def _moment_row(one: MomentRecord) -> tuple[str, str, str]:
+    """A limit on any moment, what the live number is worth under it, and what it reveals of the present."""
+    if one.epsilon_c is None or one.leakage is None or one.usefulness is None:
+        return f"{one.limit:g}", "0 %", "slow levels alone may reveal more"
+    note = f"the present: {as_text(one.leakage, 3)}; noise: epsilon_c {one.epsilon_c:.3g}"
+    return f"{one.limit:g}", percent(one.usefulness), note
 
 
 def lead(study: FlightsStudy) -> tuple[str, str]:
     """What the live number is worth and what it reveals: under any model, and under a model that the data accept."""
     now = study.now
     event = now.certificate["event"].epsilon
-    present = (
-        f"everything published, now and in the long run, reveals at most epsilon = {as_text(now.ceiling, 3)} about the "
-        f"present of any one destination: {in_words(now.ceiling)}. This holds for each of "
-        f"{len(now.plan.chain.members)} plausible models, given the environment (facts about it, such as a storm, are "
-        "not protected)."
+    promise = (
+        f"everything published, now and in the long run, reveals at most epsilon = {as_text(now.moment, 3)} about any "
+        f"one destination at any one moment, past or present ({in_words(now.moment)}), and "
+        f"{as_text(now.ceiling, 3)} about its present ({in_words(now.ceiling)}), given the environment (facts about "
+        f"it, such as a storm, are not protected). Of both numbers, {as_text(study.slow_levels, 2)} is for levels that "
+        "change too slowly for the tests to see."
     )
     worth = (
         f"The published line removes {percent(now.usefulness)} of the squared error of guessing what is usual at that "
@@ -71,7 +76,7 @@ def lead(study: FlightsStudy) -> tuple[str, str]:
         f"single reading has plain differential privacy with epsilon = {as_text(event, 3)}, under any model: "
         f"{in_words(event)}."
     )
-    return worth, present[0].upper() + present[1:] if now.plan.verdict.reliable else f"{_DOUBT} {present}"
+    return worth, promise[0].upper() + promise[1:] if now.plan.verdict.reliable else f"{_DOUBT} {promise}"
 
 
 def draw_flights(study: FlightsStudy) -> dict[str, Figure]:
