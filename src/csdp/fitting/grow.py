@@ -54,8 +54,8 @@ ROUNDS, PARENTS, CONTEXTS = 10, 4, 64
 ENVIRONMENTS, STARTS = 12, 6
 #: Iterations of a fit.
 _ITERATIONS = 300
-#: Series that are simulated at once, and sequences that are fitted at once.
-_BATCH, _CHUNK = 20, 256
+#: Sequences that are fitted at once.
+_CHUNK = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,9 +186,8 @@ class _Growth:
         """The statistics of readings beside those of simulated ones."""
         seen = run_tests(Reading(law, data), self.block, self.changing)
         simulated: list[list[Group]] = []
-        while len(simulated) < series:
-            for states in law.simulate(data, min(_BATCH, series - len(simulated)), self.random):
-                simulated.append(run_tests(Reading(law, data.showing(states)), self.block, self.changing))
+        for states in law.simulate(data, series, self.random):
+            simulated.append(run_tests(Reading(law, data.showing(states)), self.block, self.changing))
             self.progress("simulated series", len(simulated), series)
         return compare(seen, simulated)
 
