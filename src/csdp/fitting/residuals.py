@@ -22,14 +22,14 @@ from csdp.numbers import Bools, Floats, Indices
 
 #: Ticks whose mean a level test looks at.
 LEVELS = (5, 20, 60)
-#: Sequences up to which each is compared with each; of more, some evenly spread are tested.
-TESTED = 128
 #: Groups of blocks for which what a parent adds is tested apart, and bins of calibration.
 _GROUPS, _BINS = 6, 4
 #: Variance, in units of the largest single term, that a statistic needs.
 _LEAST = 4.0
 #: Share of the variance of a function below which what the law leaves of it counts as nothing.
 _NOTHING_NEW = 0.02
+#: Chance below which surprise is not measured.
+_LEAST_CHANCE = 1e-300
 #: Variance that a pair needs.
 _PAIR = 1.0
 #: Added to the information of coefficients, in units of what each has alone: some may not be told apart.
@@ -70,12 +70,18 @@ class Comparison:
     groups: tuple[Group, ...]
     surprise: tuple[Floats, ...]
     p: float  #: share of all series, the readings among them, whose largest statistic is as large
+    excess: float  #: by how many scales the largest lies above the mode of that of simulated series
     scale: tuple[Floats, ...] = field(repr=False)  #: standard deviations of the statistics of the series
 
     @property
     def largest(self) -> float:
         """The most surprising statistic: -ln of its chance among those of its kind."""
         return max(float(each.max(initial=-np.inf)) for each in self.surprise)
+
+    @property
+    def chance(self) -> float:
+        """Chance that the largest statistic is as surprising, by the Gumbel law of the largest of simulated series."""
+        return float(-np.expm1(-np.exp(-self.excess)))
 
     def above(self, chance: float) -> list[Finding]:
         """What has a smaller chance among those of its kind, the most surprising first."""
@@ -109,29 +115,42 @@ def block_edges(ticks: int, length: int) -> Indices:
     return np.linspace(0, ticks, count + 1).astype(np.intp)[:-1]
 
 
-def tested_sequences(s: int) -> Indices:
-    """The sequences that are tested: all, or as many as can be compared with each other, evenly spread."""
-    return np.unique(np.linspace(0, s - 1, min(s, TESTED)).round().astype(np.intp))
+def tested_sequences(s: int, most: int) -> Indices:
+    """The sequences that are tested: all, or some evenly spread."""
+    return np.unique(np.linspace(0, s - 1, min(s, most)).round().astype(np.intp))
 
 
 def compare(seen: Sequence[Group], simulated: Sequence[Sequence[Group]]) -> Comparison:
     """Standardise statistics by those of simulated series, with the readings as one of them: all are exchangeable."""
-    from scipy.special import log_ndtr
+    from scipy.special import betainc
 
-    largest = np.full(1 + len(simulated), -np.inf)
+    count = len(simulated)
+    largest = np.full(1 + count, -np.inf)
     groups, surprises, scales = [], [], []
     for number, group in enumerate(seen):
         values = np.stack([group.z, *(each[number].z for each in simulated)])
         middle, spread = values.mean(axis=0), values.std(axis=0)
         live = ((values != 0).mean(axis=0) > 0.5) & (spread > 1e-9)
         z = np.where(live, (values - middle) / np.where(live, spread, 1.0), 0.0)
-        surprise = -log_ndtr(-np.abs(z)) - np.log(2.0 * max(int(live.sum()), 1))
-        surprise = np.where(live, surprise, -np.inf)
+        within = np.clip(1.0 - np.square(z) / count, 0.0, 1.0)  # Student's law of one among all (Thompson 1935)
+        chance = np.maximum(betainc(0.5 * (count - 1), 0.5, within), _LEAST_CHANCE)
+        surprise = np.where(live, -np.log(chance) - np.log(max(int(live.sum()), 1)), -np.inf)
         largest = np.maximum(largest, surprise.max(axis=1, initial=-np.inf))
         groups.append(Group(group.test, z[0], group.who, group.detail, np.where(live, group.information, 0.0)))
         surprises.append(surprise[0])
         scales.append(spread)
-    return Comparison(tuple(groups), tuple(surprises), float((largest >= largest[0]).mean()), tuple(scales))
+    p = float((largest >= largest[0]).mean())
+    return Comparison(tuple(groups), tuple(surprises), p, _excess(largest), tuple(scales))
+
+
+def _excess(largest: Floats) -> float:
+    """By how many scales of their Gumbel law the first of numbers lies above the mode of the others.
+
+    The scale is 1 if the largest of many chances is uniform, and more if statistics have heavier tails than normal.
+    """
+    others = largest[1:]
+    scale = max(1.0, float(others.std()) * np.sqrt(6.0) / np.pi)
+    return float((largest[0] - others.mean()) / scale + np.euler_gamma)
 
 
 # ---- statistics ------------------------------------------------------------------------------------------------------
