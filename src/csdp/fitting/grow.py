@@ -54,8 +54,10 @@ ROUNDS, PARENTS, CONTEXTS = 10, 4, 64
 ENVIRONMENTS, STARTS = 12, 6
 #: Iterations of a fit.
 _ITERATIONS = 300
-#: Sequences up to which each is compared with each; of more, some evenly spread are tested.
-TESTED = 128
+#: Readings that are tested at most: of fewer sequences, evenly spread, and then of the newest ticks only.
+READINGS = 150_000
+#: Sequences up to which each is compared with each, and down to which their number gives way to more ticks.
+TESTED, FEW_TESTED = 128, 32
 #: Sequences that are fitted at once.
 _CHUNK = 256
 
@@ -94,9 +96,13 @@ def grow(
     ticks = sample.states.shape[0]
     if ticks < FEWEST:
         return _not_grown(f"{ticks} ticks are too few to grow and to judge a model; {FEWEST} are needed")
-    whole = _newest_first(sample, clock)
-    chosen = tested_sequences(sample.sequences, TESTED)
+    most = min(sample.sequences, TESTED, max(FEW_TESTED, READINGS // ticks))
+    used = min(ticks, READINGS // most)
+    whole = _newest_first(sample, clock).part(0, used)
+    chosen = tested_sequences(sample.sequences, most)
     growth = _Growth(whole.of(chosen), tuple(np.array(sample.labels)[chosen].tolist()), hidden, progress)
+    if used < ticks:
+        growth.path.append(f"tested and limited on the newest {used:,} of {ticks:,} ticks")
     growth.run()
     law, information = fit_law(growth.model.law, growth.whole, _ITERATIONS)
     failure = growth.failure
