@@ -185,45 +185,53 @@ class Law:
     def simulate(self, like: Newest, count: int, random: np.random.Generator) -> npt.NDArray[np.int16]:
         """Readings (count, n, s) of this law, missing where those of `like` are."""
         m, s, total = like.m, like.states.shape[1], like.states.shape[0] + _BURN_IN
-        path = self._draw_path(count, total, random)
+        path = self._draw_path(count, total, random) * s
         phase = np.concatenate([np.resize(like.phase, _BURN_IN), like.phase])
         depth = max(lag for own in self.parents for _, lag in own)
-        seen = random.integers(m, size=(depth + 1, count, s)).astype(np.int16)
-        inside = [j for j, own in enumerate(self.parents) if any(lag == 0 for _, lag in own)]
-        groups = [np.setdiff1d(np.arange(s), inside), *(np.array([j]) for j in inside)]
-        plans = [(rows, self._look_up(rows)) for rows in groups if rows.size]
-        rising = self.rows.cumsum(axis=3)[..., :-1]
-        out = np.empty((count, total, s), dtype=np.int16)
+        seen = np.empty((depth + total, s, count), dtype=np.int16)
+        seen[:depth] = random.integers(m, size=(depth, s, count))
+        size = self.rows.shape[2]
+        rising = [np.ascontiguousarray(each.ravel()) for each in np.moveaxis(self.rows.cumsum(axis=3), 3, 0)[:-1]]
+        plans = [(rows, self._look_up(rows)) for rows in self._in_order()]
         for tick in range(total):
-            seen[1:] = seen[:-1].copy()
-            chance = random.random((count, s))
-            for rows, steps in plans:
-                codes = np.full((count, rows.size), int(phase[tick]), dtype=np.int64)
-                for place, (lags, sources, used) in enumerate(steps):
-                    codes += np.where(used, seen[lags, :, sources].T, 0) * (self.phases * m**place)
-                above = rising[path[:, tick, None], rows, codes]
-                seen[0][:, rows] = (chance[:, rows, None] > above).sum(axis=2)
-            out[:, tick] = seen[0]
-        return np.where(like.states < 0, -1, out[:, _BURN_IN:]).astype(np.int16)
+            now = seen[depth + tick]
+            chance = random.random((s, count))
+            for rows, places in plans:
+                cell = (path[tick] + rows[:, None]) * size + phase[tick]
+                for sources, lags, scale in places:
+                    cell += seen[depth + tick - lags, sources] * scale
+                now[rows] = sum(chance[rows] > each[cell] for each in rising)
+        states = np.ascontiguousarray(seen[depth + _BURN_IN :].transpose(2, 0, 1))
+        states[:, like.states < 0] = -1
+        return states
 
-    def _look_up(self, rows: Indices) -> list[tuple[Indices, Indices, npt.NDArray[np.bool_]]]:
-        """By place among the parents: lags, sources, and which of the sequences have one."""
-        steps = []
+    def _in_order(self) -> list[Indices]:
+        """Sequences in groups of which each follows only those before it within a tick."""
+        rank = np.zeros(len(self.parents), dtype=np.intp)
+        for j, own in enumerate(self.parents):
+            rank[j] = max((1 + rank[i] for i, lag in own if lag == 0), default=0)
+        return [np.flatnonzero(rank == number) for number in range(int(rank.max()) + 1)]
+
+    def _look_up(self, rows: Indices) -> list[tuple[Indices, Indices, Indices]]:
+        """By place among the parents: sources, lags, and what a state adds to the number of a context."""
+        places = []
         for place in range(max(len(self.parents[j]) for j in rows)):
-            own = [self.parents[j][place] if len(self.parents[j]) > place else (-1, 1) for j in rows]
-            sources, lags = np.array(own).T
-            steps.append((lags, np.maximum(sources, 0), sources >= 0))
-        return steps
+            scale = self.phases * self.m**place
+            each = [(*self.parents[j][place], scale) if len(self.parents[j]) > place else (j, 1, 0) for j in rows]
+            sources, lags, scales = np.array(each, dtype=np.intp).T
+            places.append((sources, lags, scales[:, None]))
+        return places
 
     def _draw_path(self, count: int, total: int, random: np.random.Generator) -> Indices:
-        path = np.zeros((count, total), dtype=np.intp)
+        """The environment of every tick of each series, (total, count)."""
+        path = np.zeros((total, count), dtype=np.intp)
         if self.environments == 1:
             return path
         at = (random.random(count)[:, None] > self.start.cumsum()[:-1]).sum(axis=1)
         rising = self.switching.cumsum(axis=1)[:, :-1]
         for tick in range(total):
             at = (random.random(count)[:, None] > rising[at]).sum(axis=1)
-            path[:, tick] = at
+            path[tick] = at
         return path
 
 

@@ -1,16 +1,16 @@
 """Grow a model until the data accept it: the class of processes that a fit certifies.
 
-Every sequence starts by following its own next state, at a level by environment and by the clock. Where a test of
+Every sequence starts by following its own next state, at a level by environment and by the clock. If a test of
 predictive residuals rejects on the first part of the public past, what it names is added: an environment, an edge to
-that sequence, shorter blocks for slow levels, or limits that hold in every stretch. What has grown is judged once, on a
-later part that growing never saw: the largest of all statistics against that of simulated series (a parametric
-bootstrap at one joint level). The class is what the limits of the law leave possible, with an allowance for slow levels
-(`csdp.fitting.class_limits`).
+that sequence, shorter blocks for slow levels, or limits that hold in every stretch. It stays if the model becomes more
+plausible by it. What has grown is judged once, on a later part that growing never saw: the largest of all statistics
+against that of simulated series (a parametric bootstrap at one joint level). The class is what the limits of the law
+leave possible, with an allowance for slow levels (`csdp.fitting.class_limits`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Literal
@@ -36,26 +36,30 @@ from csdp.numbers import Indices
 
 #: Chance that a right model is rejected when it is judged, and series that are simulated for it.
 LEVEL, SERIES = 0.01, 199
-#: Series that are simulated in a round of growing; it goes on while their share that is as extreme is so small.
-GROWING_SERIES, GROW_CHANCE = 59, 0.1
+#: Series that are simulated in a round of growing; it goes on while the chance of the largest statistic is so small.
+GROWING_SERIES, GROW_CHANCE = 59, LEVEL
 #: Ticks of the gap before the part that it is judged on.
 GAP = 60
 #: Ticks below which the tests have too little power.
 FEWEST = 200
 #: Chance among those of its kind below which a statistic names an edge.
 NAMED = 0.05
-#: The same below which growing alone rejects a model that nothing helps.
+#: Chance of the largest statistic below which growing alone rejects a model that nothing helps.
 CERTAIN = 1e-6
 #: Ticks of a block whose level is its own, the longest first; those of the next are tried if levels change faster.
 BLOCKS = (100, 50, 25)
-#: Rounds of growing, parents that a sequence may follow, and combinations of their states.
+#: Answers that growing tries, parents that a sequence may follow, and combinations of their states.
 ROUNDS, PARENTS, CONTEXTS = 10, 4, 64
 #: Hidden environments that growing tries, and starts of a fit of them.
 ENVIRONMENTS, STARTS = 12, 6
 #: Iterations of a fit.
 _ITERATIONS = 300
-#: Series that are simulated at once, and sequences that are fitted at once.
-_BATCH, _CHUNK = 20, 256
+#: Readings that are tested at most: of fewer sequences, evenly spread, and then of the newest ticks only.
+READINGS = 150_000
+#: Sequences up to which each is compared with each, and down to which their number gives way to more ticks.
+TESTED, FEW_TESTED = 128, 32
+#: Sequences that are fitted at once.
+_CHUNK = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,20 +96,23 @@ def grow(
     ticks = sample.states.shape[0]
     if ticks < FEWEST:
         return _not_grown(f"{ticks} ticks are too few to grow and to judge a model; {FEWEST} are needed")
-    whole = _newest_first(sample, clock)
-    chosen = tested_sequences(sample.sequences)
+    most = min(sample.sequences, TESTED, max(FEW_TESTED, READINGS // ticks))
+    used = min(ticks, READINGS // most)
+    whole = _newest_first(sample, clock).part(0, used)
+    chosen = tested_sequences(sample.sequences, most)
     growth = _Growth(whole.of(chosen), tuple(np.array(sample.labels)[chosen].tolist()), hidden, progress)
+    if used < ticks:
+        growth.path.append(f"tested and limited on the newest {used:,} of {ticks:,} ticks")
     growth.run()
-    law, information = fit_law(growth.law, growth.whole, _ITERATIONS)
+    law, information = fit_law(growth.model.law, growth.whole, _ITERATIONS)
     failure = growth.failure
-    p = None
     if failure is None:
         judged = growth.judge(law)
-        p, worst = judged.p, judged.worst()
+        p = judged.p
         growth.path.append(f"judged on the last {growth.later.states.shape[0]:,} ticks: p = {p:.3g}")
         if p <= LEVEL:
-            growth.worst = worst
-            failure = f"{_describe(worst, growth.labels)} on the part that it was judged on (p = {p:.3g})"
+            growth.worst = judged.worst()
+            failure = f"{_describe(growth.worst, growth.labels)} on the part that it was judged on (p = {p:.3g})"
     if not _has_limits(law.parents):
         failure = (
             failure or "sequences follow each other and remember more than one step, for which there are no limits"
@@ -113,7 +120,8 @@ def grow(
         return Grown(None, "rejected", f"{failure}. {_remedy(growth.worst)}", "", tuple(growth.path), growth.power())
     progress("limits", 0, 1)
     random = np.random.default_rng([1, 31])
-    limits = limit_class(law, growth.whole, information, growth.block, growth.changing, random)
+    model = growth.model
+    limits = limit_class(law, growth.whole, information, model.block, model.changing, random)
     if chosen.size < sample.sequences:
         limits = _limit_others(limits, law, growth, whole, chosen)
         growth.path.append(f"tested on {chosen.size} of {sample.sequences:,} sequences, evenly spread")
@@ -140,8 +148,21 @@ def _newest_first(sample: Sample, clock: tuple[Indices, int] | None) -> Newest:
     return Newest(np.ascontiguousarray(sample.states[::-1]), sample.m, np.ascontiguousarray(labels[::-1]), phases)
 
 
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """What growing changes: the law, ticks of a block whose level is its own, and by what effects may differ."""
+
+    law: Law
+    block: int = BLOCKS[0]
+    changing: frozenset[str] = frozenset()
+
+
+#: What an answer adds, in words, and how to make the model that has it.
+_Answer = tuple[str, Callable[[], _Model]]
+
+
 class _Growth:
-    """A law that grows on the first part of the past."""
+    """A model that grows on the first part of the past."""
 
     def __init__(self, whole: Newest, labels: Sequence[str], hidden: int, progress: Progress) -> None:
         ticks = whole.states.shape[0]
@@ -149,97 +170,120 @@ class _Growth:
         self.whole, self.labels, self.progress = whole, labels, progress
         self.first = whole.part(ticks - cut, ticks)
         self.later = whole.part(0, ticks - cut - min(GAP, ticks // 20))
-        self.block = BLOCKS[0]
-        self.changing: frozenset[str] = frozenset()
         self.failure: str | None = None
         self.worst: Finding | None = None
+        self.statistics: Comparison
         self.path: list[str] = []
-        self.random = np.random.default_rng(list(sha256(whole.states.tobytes()).digest()))
-        self.hidden = hidden > 0
-        self.law = first_law(whole, own_parents(whole.states.shape[1]))
-        if self.hidden:
-            self._set_environments(hidden)
+        self.seed = list(sha256(whole.states.tobytes()).digest())
+        self.hidden = hidden
+        self.model = _Model(first_law(whole, own_parents(whole.states.shape[1])))
 
     def run(self) -> None:
         """Add what tests name until none rejects, or nothing helps."""
         start = "every sequence follows its own next state"
-        self.path.append(f"{start}, in {self.law.environments} hidden environments" if self.hidden else start)
+        if self.hidden:
+            start = f"{start}, in {self.hidden} hidden environments"
+            self.model = self._in_environments(self.hidden)
+        self.path.append(start)
+        self._measure(self.model)
+        answers = self._answers()
         for number in range(ROUNDS):
             self.progress("growing", number, ROUNDS)
-            self.law, _ = fit_law(self.law, self.first, _ITERATIONS)
-            self.statistics = self._compare(self.law, self.first, GROWING_SERIES)
-            found = self.statistics.above(NAMED)
-            self.worst = found[0] if found else None
-            if self.statistics.p > GROW_CHANCE or not found:
-                self.worst = None
+            if self.statistics.chance > GROW_CHANCE:
                 return
-            if not any(self._answer(test, [one for one in found if one.test == test]) for test in _tests(found)):
+            words, make = next(answers, ("", None))
+            if make is None:
                 break
-        if self.worst is not None and self.worst.surprise > -np.log(CERTAIN):
+            before, statistics = self.model, self.statistics
+            self._measure(make())
+            if self.statistics.excess < statistics.excess:
+                answers = self._answers()
+            else:
+                self.model, self.statistics = before, statistics
+                words += ", which did not help"
+            self.path.append(words)
+        if self.statistics.chance <= CERTAIN:
+            self.worst = self.statistics.worst()
             self.failure = f"{_describe(self.worst, self.labels)} (z = {abs(self.worst.z):.1f})"
 
     def judge(self, law: Law) -> Comparison:
         """The statistics on the later part, which is opened here, once."""
-        return self._compare(law, self.later, SERIES)
+        return self._compare(replace(self.model, law=law), self.later, SERIES)
 
-    def _compare(self, law: Law, data: Newest, series: int) -> Comparison:
-        """The statistics of readings beside those of simulated ones."""
-        seen = run_tests(Reading(law, data), self.block, self.changing)
+    def _measure(self, model: _Model) -> None:
+        """Take a model, fitted, and its statistics."""
+        law, _ = fit_law(model.law, self.first, _ITERATIONS)
+        self.model = replace(model, law=law)
+        self.statistics = self._compare(self.model, self.first, GROWING_SERIES)
+
+    def _compare(self, model: _Model, data: Newest, series: int) -> Comparison:
+        """The statistics of readings beside those of simulated ones, which are the same for the same law."""
+        law, random = model.law, np.random.default_rng(self.seed)
+        seen = run_tests(Reading(law, data), model.block, model.changing)
         simulated: list[list[Group]] = []
-        while len(simulated) < series:
-            for states in law.simulate(data, min(_BATCH, series - len(simulated)), self.random):
-                simulated.append(run_tests(Reading(law, data.showing(states)), self.block, self.changing))
+        for states in law.simulate(data, series, random):
+            simulated.append(run_tests(Reading(law, data.showing(states)), model.block, model.changing))
             self.progress("simulated series", len(simulated), series)
         return compare(seen, simulated)
 
     # ---- answers to tests ------------------------------------------------------------------------------------------
 
-    def _answer(self, test: str, found: Sequence[Finding]) -> bool:
-        """Add what the statistics of a test name; whether anything was added."""
-        seen = _describe(found[0], self.labels)
-        if test in {"environment", "clock", "block"}:
-            self.changing |= {test}
-            self.path.append(f"limits in every {_STRETCHES[test]}: {seen}")
-            return True
+    def _answers(self) -> Iterator[_Answer]:
+        """Answers to the tests that reject, the most surprising first."""
+        found = self.statistics.above(NAMED)
+        tried = set()
+        for test in dict.fromkeys(one.test for one in found):
+            named = [one for one in found if one.test == test]
+            for words, make in self._answers_to(test, named):
+                if words not in tried:
+                    tried.add(words)
+                    yield f"{words}: {_describe(named[0], self.labels)}", make
+
+    def _answers_to(self, test: str, found: Sequence[Finding]) -> Iterator[_Answer]:
+        """What may be added for a test, the likeliest first."""
+        model = self.model
+        if test in _STRETCHES:
+            yield f"limits in every {_STRETCHES[test]}", lambda: replace(model, changing=model.changing | {test})
+            return
         common = not found[0].who
-        if common and self._add_environments(seen):
-            return True
-        if test in {"level", "drift"} and self.block > BLOCKS[-1]:
-            self.block = BLOCKS[BLOCKS.index(self.block) + 1]
-            self.path.append(f"levels of {self.block} ticks are their own: {seen}")
-            return True
-        return self._add_edges(self._named_edges(test, found), seen) or (not common and self._add_environments(seen))
+        if common:
+            yield from self._more_environments()
+        if test in {"level", "drift"} and model.block > BLOCKS[-1]:
+            block = BLOCKS[BLOCKS.index(model.block) + 1]
+            yield f"levels of {block} ticks are their own", lambda: replace(model, block=block)
+        yield from self._more_edges(self._named_edges(test, found))
+        if not common:
+            yield from self._more_environments()
 
-    def _add_environments(self, seen: str) -> bool:
-        """More hidden environments."""
-        count = self.law.environments
-        if not self.hidden or count >= ENVIRONMENTS:
-            return False
-        self._set_environments(min(count + max(1, count // 2), ENVIRONMENTS))
-        self.path.append(f"{self.law.environments} hidden environments: {seen}")
-        return True
+    def _more_environments(self) -> Iterator[_Answer]:
+        """More hidden environments, if there are some."""
+        count = self.model.law.environments
+        more = min(count + max(1, count // 2), ENVIRONMENTS)
+        if self.hidden and more > count:
+            yield f"{more} hidden environments", lambda: self._in_environments(more)
 
-    def _set_environments(self, count: int) -> None:
-        self.law = hidden_law(self.first, self.law.parents, count, STARTS, np.random.default_rng([count, 1]))
+    def _in_environments(self, count: int) -> _Model:
+        """The model with so many hidden environments."""
+        random = np.random.default_rng([count, 1])
+        return replace(self.model, law=hidden_law(self.first, self.model.law.parents, count, STARTS, random))
 
-    def _add_edges(self, edges: Sequence[tuple[int, tuple[int, int]]], seen: str) -> bool:
+    def _more_edges(self, edges: Sequence[tuple[int, tuple[int, int]]]) -> Iterator[_Answer]:
         """Edges that there is room for."""
-        parents = [list(own) for own in self.law.parents]
+        model = self.model
+        parents = [list(own) for own in model.law.parents]
         added = []
         for j, edge in edges:
             room = self.whole.m ** (len(parents[j]) + 1) <= CONTEXTS and len(parents[j]) < PARENTS
             if edge not in parents[j] and edge[1] <= LONGEST_MEMORY and room:
                 parents[j].append(edge)
                 added.append((j, edge))
-        if not added:
-            return False
-        self.law = self.law.with_parents(tuple(map(tuple, parents)))
-        self.path.append(f"{_edges_in_words(added, self.labels)}: {seen}")
-        return True
+        if added:
+            law = model.law.with_parents(tuple(map(tuple, parents)))
+            yield _edges_in_words(added, self.labels), lambda: replace(model, law=law)
 
     def _named_edges(self, test: str, found: Sequence[Finding]) -> list[tuple[int, tuple[int, int]]]:
         """(Sequence, (whom it also follows, lag)) that a test asks for."""
-        parents = self.law.parents
+        parents = self.model.law.parents
         if test in {"order", "level"}:
             named = sorted({one.who[0] for one in found if one.who}) or range(len(parents))
             return [(j, (j, 1 + max(lag for i, lag in parents[j] if i == j))) for j in named]
@@ -261,11 +305,6 @@ class _Growth:
             if words:
                 parts.append(f"{what} {', '.join(words)}")
         return f"noticed nine times in ten, in log odds: {'; '.join(parts)}" if parts else ""
-
-
-def _tests(found: Sequence[Finding]) -> list[str]:
-    """The tests that reject, the most surprising first."""
-    return list(dict.fromkeys(one.test for one in found))
 
 
 def _has_limits(parents: Parents) -> bool:
