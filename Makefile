@@ -29,8 +29,8 @@ COVERING := $(addprefix tests/,accountant chain contracts fran laws bounds ledge
 	$(addprefix src/csdp/,accountant chain bounds ledger noise planning publisher estimate aging.py check.py fran.py \
 	numbers.py plan.py query.py query_table.py readings.py)
 
-.PHONY: help demo live test test-all check compiled coverage system bench mutants attack reproduce figures docs lock release \
-	audit clean
+.PHONY: help demo live test test-all check compiled coverage system bench mutants attack reproduce classes figures docs \
+	lock release audit clean
 
 demo: $(VENV)/.installed ## the main job with embedded defaults, ends with figures to look at
 	$(BIN)/csdp demo -o demo-out
@@ -81,6 +81,9 @@ attack: $(VENV)/.installed ## random histories against brute force: is any numbe
 bench: $(VENV)/.installed ## time and memory, each as a ratio to a peer measured in the same run
 	$(BIN)/python -m bench
 
+classes: $(VENV)/.study ## the classes that fits grow on six data sets, into docs/fitting.md; R data from Debian
+	$(BIN)/python -m study.classes --docs docs/fitting.md
+
 figures: $(VENV)/.installed ## the figures of the explanation and of the README, into docs/assets/
 	$(BIN)/python -m study.explain
 	$(BIN)/python -m study.demo_picture
@@ -97,9 +100,9 @@ audit: $(VENV)/.release ## dates and advisories of all dependencies into docs/de
 lock: ## resolve the newest versions again and write them down
 	rm -rf $(VENV)
 	$(MAKE) $(VENV)/bin/python
-	$(PIP) install -e ".[all]" --group dev --group docs --group mutants
+	$(PIP) install -e ".[all]" --group dev --group docs --group mutants --group study
 	$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable > $(CONSTRAINTS)
-	touch $(VENV)/.installed $(VENV)/.docs $(VENV)/.mutants
+	touch $(VENV)/.installed $(VENV)/.docs $(VENV)/.mutants $(VENV)/.study
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -123,6 +126,10 @@ $(VENV)/.docs: $(VENV)/.installed
 
 $(VENV)/.mutants: $(VENV)/.installed
 	$(PIP) install -c $(CONSTRAINTS) --group mutants
+	touch $@
+
+$(VENV)/.study: $(VENV)/.installed
+	$(PIP) install -c $(CONSTRAINTS) --group study
 	touch $@
 
 help: ## what there is to make

@@ -82,12 +82,17 @@ def measure(name: str, *, past: int = PAST, rest: int = REST, epsilon_c: float =
         np.eye(len(public.names)), np.full((m, m), 0.2 / m) + 0.8 * np.eye(m), values=public.values, names=public.names
     )
     plans = [(csdp.Plan(chain, text, age, epsilon_c), about) for age, about in RELEASES]
-    return [measure_release(name, plan, about, public, private) for plan, about in plans]
+    return [measure_release(name, plan, about, public, private, PERIODS.get(name)) for plan, about in plans]
 
 
-def measure_release(name: str, plan: csdp.Plan, about: About, public: csdp.Panel, private: csdp.Panel) -> Held:
-    """Learn on the public past, publish the rest with noise, and count the truths inside the bands."""
-    learned = csdp.learn_from_past(plan, public, period=PERIODS.get(name), about=about, level=LEVEL)
+def measure_release(
+    name: str, plan: csdp.Plan, about: About, public: csdp.Panel, private: csdp.Panel, period: int | None = None
+) -> Held:
+    """Learn on the public past, publish the rest with noise, and count the truths inside the bands.
+
+    `period`: ticks after which the usual value repeats; by default a day of the grid.
+    """
+    learned = csdp.learn_from_past(plan, public, period=period, about=about, level=LEVEL)
     truth = dict(zip(private.ticks.tolist(), true_answers(plan, private)[:, 0].tolist(), strict=True))
     random, spread, age = np.random.default_rng(2), np.sqrt(plan.noise_variance / 2), plan.max_age
     seen: list[Observation] = []
