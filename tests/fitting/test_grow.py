@@ -13,7 +13,7 @@ from csdp.accountant.moment import every_moment
 from csdp.chain import CoupledChain, EnvironmentChain, InfluenceGraph
 from csdp.chain.graph import Odds
 from csdp.fitting.additive import Law, Newest, Reading, first_law, fit_law, own_parents
-from csdp.fitting.class_limits import shared_limits
+from csdp.fitting.class_limits import shared_limit
 from csdp.fitting.grow import Grown, grow
 from csdp.fitting.residuals import compare, run_tests
 from csdp.fitting.sample import read_sample
@@ -240,14 +240,31 @@ def test_the_class_survives_a_file() -> None:
     assert again.fitted == fitted.fitted
 
 
-def test_limits_of_values_that_scatter_hold_together() -> None:
+@pytest.mark.parametrize(("shape", "spread"), [((20, 2), 0.2), ((60, 1), 0.05), ((1, 1), 0.3), ((4, 1), 0.4)])
+def test_limits_of_values_that_scatter_hold_together(shape: tuple[int, int], spread: float) -> None:
     failed = 0
     for seed in range(300):
         random = np.random.default_rng([10, seed])
-        true = random.normal(0.3, 0.2, (20, 2))
-        low, high, _ = shared_limits(random.normal(true, 0.1), np.full((20, 2), 0.1), 0.05)
-        failed += bool(((true < low) | (true > high)).any())
-    assert failed <= 20  # 15 expected at most
+        true = random.normal(0.3, spread, shape)
+        failed += bool(np.abs(true).max() > shared_limit(random.normal(true, 0.1), np.full(shape, 0.1), 0.05))
+    assert failed <= 15
+
+
+def test_a_limit_from_the_largest_estimate_alone_would_fail() -> None:
+    failed = 0
+    for seed in range(300):
+        true = np.random.default_rng([10, seed]).normal(0.3, 0.2, (20, 2))
+        failed += bool(np.abs(true).max() > np.abs(np.random.default_rng([11, seed]).normal(true, 0.1)).max())
+    assert failed > 15
+
+
+def test_an_outlier_keeps_its_own_readings_and_what_was_never_seen_those_of_the_others() -> None:
+    values, errors = np.full((30, 1), 0.2), np.full((30, 1), 0.1)
+    values[0] = 3.0
+    assert 3.0 < shared_limit(values, errors, 0.01) < 3.6
+    errors[0] = np.inf
+    assert 0.2 < shared_limit(values, errors, 0.01) < 1.0
+    assert shared_limit(values, np.full((30, 1), np.inf), 0.01) == pytest.approx(30.0)
 
 
 def test_statistics_that_lie_like_simulated_ones_are_not_surprising_and_others_are() -> None:

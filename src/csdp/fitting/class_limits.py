@@ -4,10 +4,10 @@ A certificate rests on log odds ratios alone, so levels need no limits: whatever
 levels are, a parent adds the same to the log odds. Every limit is one of a log odds with a standard error; simulated
 series, fitted again, say by how much the errors of a fit are too small.
 
-Sequences that are alike share what they know: their values scatter about a common one by a spread, of which an upper
-limit is taken (Q-profile: Viechtbauer 2007), and a limit of each is what its own readings leave possible together with
-that scatter. A sequence that stands out from the normal law of the others keeps its own limits. All limits of a class
-hold together with its confidence.
+Sequences that are alike share what they know: their values scatter about a common one, normally and by a spread that
+is estimated with them. A value lies where its own readings and that scatter leave it; one limit for all of them is
+exceeded by any with the stated chance. A sequence that stands out from the others counts with its own readings alone.
+All limits of a class hold together with its confidence.
 
 The odds ratio of two neighbouring values is the same read forwards and backwards, whatever their levels, so the class
 of sequences that follow themselves alone holds in both directions of time (docs/proofs.md).
@@ -33,82 +33,71 @@ CONFIDENCE = 0.99
 LEVEL_BLOCK = 150
 #: Series that are simulated, and iterations of a fit to each, to learn how far estimates scatter.
 _SIMULATED, _AGAIN = 24, 20
-#: Log odds beyond which no limit is taken.
+#: Log odds beyond which no limit is taken, and the spreads between sequences that are tried.
 _LARGEST = 30.0
+_SPREADS = np.concatenate([[0.0], np.geomspace(0.01, _LARGEST, 80)])
 #: Readings of a block that its level needs.
 _FEWEST = 10
 #: Ends of the factor by which errors may be too small.
 _LEAST_FACTOR, _MOST_FACTOR = 1.0, 3.0
 
 
-def shared_limits(values: Floats, errors: Floats, chance: float) -> tuple[Floats, Floats, float]:
-    """Limits below and above of every value (k, columns), and the limit of the spread of the rows about a common one.
+def shared_limit(values: Floats, errors: Floats, chance: float) -> float:
+    """What no true value (k, columns) exceeds in size, all of them together.
+
+    The true values of a column scatter normally about a common one. Every spread is weighted by how likely it makes
+    the estimates (restricted likelihood); the chances of all values to lie beyond the limit add up to what is given,
+    less a third, since the weights are of a spread that may be anything beforehand. Estimates far beyond the others
+    count by themselves.
 
     Args:
         values: estimates, one row for each sequence.
         errors: their standard errors; infinite for what was never seen.
-        chance: that any of these limits fails.
+        chance: that the limit fails.
 
     >>> values = np.random.default_rng(0).normal(0.0, 0.1, (50, 1))
-    >>> low, high, spread = shared_limits(values, np.full((50, 1), 0.1), 0.01)
-    >>> bool((low < 0).all() and (high > 0).all()), round(spread, 3)
-    (True, 0.078)
+    >>> round(shared_limit(values, np.full((50, 1), 0.1), 0.01), 3)
+    0.196
     """
-    from scipy.special import chdtri, ndtri
+    from scipy.special import ndtr, ndtri
 
-    z = float(-ndtri(chance / (4.0 * values.size)))
-    weight = np.where(np.isfinite(errors), 1.0 / np.square(np.maximum(errors, 1e-6)), 0.0)
-    kept = weight > 0
-    variance = np.where(kept, 1.0 / np.maximum(weight, 1e-12), np.inf)
+    kept = np.isfinite(errors)
+    values = np.where(kept, values, 0.0)
+    variance = np.where(kept, np.square(np.maximum(errors, 1e-6)), 1.0)  # of what was never seen: not used
+    scatter = np.square(_SPREADS)[:, None, None]
+    far = float(-ndtri(chance / (4.0 * values.size)))
     outside = np.zeros_like(kept)
     for _ in range(10):
-        inside = kept & ~outside
-        freedom = float(np.maximum(inside.sum(axis=0) - 1, 0).sum())
-        if freedom < 1:
-            return *_own_limits(values, errors, z), np.inf
-        spread = _largest_spread(values, np.where(inside, weight, 0.0), float(chdtri(freedom, 1.0 - chance / 4.0)))
-        if not np.isfinite(spread):
-            return *_own_limits(values, errors, z), spread
-        within = np.where(inside, 1.0 / (variance + spread**2), 0.0)
-        mean = (within * values).sum(axis=0) / np.maximum(within.sum(axis=0), 1e-12)
-        mean_error = 1.0 / np.maximum(within.sum(axis=0), 1e-12)
-        far = np.abs(values - mean) > z * np.sqrt(np.where(kept, variance, 0.0) + spread**2)
-        if ((far & kept) == outside).all():
+        weight = np.where(kept & ~outside, 1.0 / (variance + scatter), 0.0)
+        total = np.maximum(weight.sum(axis=1), 1e-12)
+        mean = (weight * values).sum(axis=1) / total
+        off = np.square(values - mean[:, None]) * weight
+        logs = (
+            np.log(np.where(weight > 0, weight, 1.0)).sum(axis=(1, 2))
+            - np.log(total).sum(axis=1)
+            - off.sum(axis=(1, 2))
+        )
+        likely = np.exp((logs - logs.max()) / 2.0) * np.gradient(_SPREADS)
+        likely /= likely.sum()
+        largest = int((likely.cumsum() > 1.0 - chance / 4.0).argmax())
+        reach = np.square(values - mean[largest]) > far**2 * (variance + scatter[largest])
+        if ((reach & kept) == outside).all():
             break
-        outside = far & kept
-    pull = 1.0 / max(spread**2, 1e-12)
-    middle = (weight * np.where(kept, values, 0.0) + pull * mean) / (weight + pull)
-    error = np.sqrt(1.0 / (weight + pull) + np.square(pull / (weight + pull)) * mean_error)
-    low, high = middle - z * error, middle + z * error
-    own_low, own_high = _own_limits(values, errors, z)
-    return np.where(outside, own_low, low), np.where(outside, own_high, high), float(spread)
+        outside = reach & kept
+    # A value lies between its own estimate and the common one, by the share of its error in what makes it differ.
+    share = np.where(kept, variance / (variance + scatter), 1.0) * ~outside
+    middle = (1.0 - share) * values + share * mean[:, None]
+    error = np.where(kept, (1.0 - share) * variance, scatter) + np.square(share) / total[:, None]
+    error = np.sqrt(np.maximum(error, 1e-18))
 
+    def beyond(limit: float) -> float:
+        each = ndtr(-(limit - middle) / error) + ndtr(-(limit + middle) / error)
+        return float(likely @ each.sum(axis=(1, 2)))
 
-def _own_limits(values: Floats, errors: Floats, z: float) -> tuple[Floats, Floats]:
-    wide = np.where(np.isfinite(errors), z * errors, np.inf)
-    values = np.where(np.isfinite(errors), values, 0.0)
-    return np.clip(values - wide, -_LARGEST, _LARGEST), np.clip(values + wide, -_LARGEST, _LARGEST)
-
-
-def _largest_spread(values: Floats, weight: Floats, least: float) -> float:
-    """The spread at which the scatter of the values would be as small as `least` by chance."""
-    kept = weight > 0
-
-    def scatter(spread: float) -> float:
-        within = np.where(kept, 1.0 / (1.0 / np.maximum(weight, 1e-12) + spread**2), 0.0)
-        mean = (within * values).sum(axis=0) / np.maximum(within.sum(axis=0), 1e-12)
-        return float((within * np.square(values - mean)).sum())
-
-    if scatter(0.0) <= least:
-        return 0.0
-    low, high = 0.0, 1.0
-    while scatter(high) > least:
-        low, high = high, 2.0 * high
-        if high > _LARGEST:
-            return float("inf")
+    low, high = 0.0, _LARGEST
     for _ in range(40):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if scatter(middle) > least else (low, middle)
+        limit = 0.5 * (low + high)
+        low, high = (limit, high) if beyond(limit) > chance / 1.5 else (low, limit)
     return high
 
 
@@ -152,7 +141,7 @@ def limit_class(
     factor = _error_factor(law, information, [fitted for fitted, _ in again])
     high, point = limit_effects(law, information, chance / (2.0 * parts), factor)
     if changing:
-        high = high + _limit_changes(law, data, block, changing, chance / 4.0)[:, None]
+        high = high + _limit_changes(law, data, block, changing, chance / 4.0)
     own = Reading(law, data)
     others = [Reading(fitted, other) for fitted, other in again]
     return ClassLimits(law.parents, high, point, _limit_swing(own, others, edges, chance / 2.0), factor)
@@ -169,8 +158,8 @@ def limit_effects(law: Law, information: Floats, chance: float, factor: float) -
     for values, errors in corners:
         for place, rows in kinds:
             column = rows[:, None], place
-            low, most, _ = shared_limits(values[column], factor * errors[column], chance)
-            high[rows, place] = np.maximum(high[rows, place], np.maximum(most, -low)[:, 0])
+            limit = shared_limit(values[column], factor * errors[column], chance)
+            high[rows, place] = np.maximum(high[rows, place], limit)
             point[rows, place] = np.maximum(point[rows, place], np.abs(values[rows, place]))
     return high, point
 
@@ -214,9 +203,9 @@ def _kinds(parents: Parents) -> list[tuple[int, Indices]]:
     return [(place, np.array(rows)) for (place, _, _), rows in sorted(kinds.items())]
 
 
-def _limit_changes(law: Law, data: Newest, block: int, changing: frozenset[str], chance: float) -> Floats:
-    """(s,) by how much the effect of a parent may differ from its mean, between environments, phases or blocks."""
-    most = np.zeros(len(law.parents))
+def _limit_changes(law: Law, data: Newest, block: int, changing: frozenset[str], chance: float) -> float:
+    """By how much the effect of a parent may differ from its mean, between environments, phases or blocks."""
+    most = 0.0
     groups = run_tests(Reading(law, data), block, frozenset())
     tested = [group for group in groups if group.test in changing and group.who.shape[1] == 1]
     for group in tested:
@@ -225,8 +214,7 @@ def _limit_changes(law: Law, data: Newest, block: int, changing: frozenset[str],
         seen = information > 0
         root = np.sqrt(np.where(seen, information, 1.0))
         errors = np.where(seen, 1.0 / root, np.inf)
-        low, high, _ = shared_limits(group.z.reshape(shape) / root, errors, chance / len(tested))
-        most = np.maximum(most, np.maximum(high, -low).max(axis=1))
+        most = max(most, shared_limit(group.z.reshape(shape) / root, errors, chance / len(tested)))
     return 2.0 * most if data.m > 2 else most  # of one state against the rest
 
 
@@ -244,8 +232,8 @@ def _limit_swing(own: Reading, again: Sequence[Reading], edges: Indices, chance:
             np.square(level / error)[np.isfinite(error)] for level, error in (_block_levels(r, c, edges) for r in again)
         ]
         factor = float(np.sqrt(np.concatenate(ratios).mean())) if sum(map(len, ratios)) else 1.0
-        low, high, _ = shared_limits(values, np.clip(factor, _LEAST_FACTOR, _MOST_FACTOR) * errors, chance / len(shown))
-        out[:, c] = np.maximum(-low, high).max(axis=1)
+        errors = np.clip(factor, _LEAST_FACTOR, _MOST_FACTOR) * errors
+        out[:, c] = shared_limit(values.reshape(-1, 1), errors.reshape(-1, 1), chance / len(shown))
     return np.repeat(out[:, 1:], 2, axis=1) if m == 2 else out
 
 
