@@ -101,9 +101,9 @@ def grow(
     whole = _newest_first(sample, clock).part(0, used)
     chosen = tested_sequences(sample.sequences, most)
     growth = _Growth(whole.of(chosen), tuple(np.array(sample.labels)[chosen].tolist()), hidden, progress)
-    if used < ticks:
-        growth.path.append(f"tested and limited on the newest {used:,} of {ticks:,} ticks")
     growth.run()
+    if used < ticks:
+        growth.path.append(f"fitted, tested and limited on the newest {used:,} of {ticks:,} ticks")
     law, information = fit_law(growth.model.law, growth.whole, _ITERATIONS)
     failure = growth.failure
     if failure is None:
