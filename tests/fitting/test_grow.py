@@ -14,7 +14,7 @@ from csdp.chain import CoupledChain, EnvironmentChain, InfluenceGraph
 from csdp.chain.graph import Odds
 from csdp.fitting.additive import Law, Newest, Reading, first_law, fit_law, own_parents
 from csdp.fitting.class_limits import shared_limit
-from csdp.fitting.grow import Grown, grow
+from csdp.fitting.grow import Grown, _Growth, grow
 from csdp.fitting.residuals import compare, run_tests
 from csdp.fitting.sample import read_sample
 from csdp.plan import Plan
@@ -102,6 +102,26 @@ def test_the_residuals_of_a_right_model_have_mean_zero_and_their_variance() -> N
     values = values[values != 0.0]
     assert abs(values.mean()) < 0.05
     assert 0.9 < values.std() < 1.1
+
+
+def test_statistics_are_those_of_functions_freed_by_least_squares() -> None:
+    data = ticks(400).of(np.arange(4))
+    law = replace(own_law(), parents=own_parents(4), coefficients=own_law().coefficients[:4])
+    states = law.simulate(data, 1, np.random.default_rng(15))[0]
+    states[50:90, 1] = -1
+    reading = Reading(law, data.showing(states))
+    (pairs, *_) = [one for one in run_tests(reading, 100, NOTHING) if one.test == "others" and one.who.shape[1] == 2]
+    chance, known = reading.predicted[:, :, 1], reading.known
+    shown = np.where(states >= 0, (states == 1) - (states == 1).sum(axis=0) / (states >= 0).sum(axis=0), 0.0)
+    for (j, i), z, information in zip(pairs.who, pairs.z, pairs.information, strict=True):
+        at = np.flatnonzero(known[:, j])
+        newer, own, p = shown[at - 1, i], states[at - 1, j] == 1, chance[at, j]
+        free = np.column_stack([np.eye(4)[at // 100], own])
+        root = np.sqrt(p * (1.0 - p))
+        tested = root * newer - root[:, None] * free @ np.linalg.lstsq(root[:, None] * free, root * newer)[0]
+        assert information == pytest.approx(tested @ tested, rel=1e-4)
+        left = ((states[at, j] == 1) - p) / root
+        assert z == pytest.approx(left @ tested / np.sqrt(tested @ tested), rel=1e-4)
 
 
 def test_memory_in_three_of_thirty_sequences_is_named() -> None:
@@ -219,6 +239,28 @@ def test_of_many_sequences_some_are_tested_and_all_are_limited() -> None:
     assert (odds_of(grown) >= np.log(0.6 / 0.4) - np.log(0.3 / 0.7)).all()
 
 
+def test_of_long_readings_the_newest_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("csdp.fitting.grow.READINGS", 18_000)
+    older = own_law()
+    coefficients = older.coefficients.copy()
+    coefficients[:, older.first_effect, 1] = EFFECT - 2.0
+    states = simulate(own_law(), 21).copy()
+    states[:600] = simulate(replace(older, coefficients=coefficients), 22)[:600]
+    grown = grow_on(states)
+    assert grown.status == "accepted"
+    assert "fitted, tested and limited on the newest 600 of 1,300 ticks" in grown.path
+    assert not any("limits in every block" in step for step in grown.path)
+    assert (odds_of(grown) >= EFFECT).all()  # older readings, never tested, would have lowered them
+
+
+def test_readings_that_hardly_change_test_nothing_and_are_not_accepted() -> None:
+    states = np.zeros((600, 2), np.int16)
+    states[::97, 0] = 1
+    grown = grow_on(states)
+    assert grown.status == "untested"
+    assert "nothing to test" in grown.reason
+
+
 def test_private_readings_are_never_tested() -> None:
     states = np.asarray(np.random.default_rng(9).integers(2, size=(1000, 2)))
     fitted = csdp.fit(states, states=2, epsilon=2.0)
@@ -277,7 +319,36 @@ def test_statistics_that_lie_like_simulated_ones_are_not_surprising_and_others_a
     wrong = run_tests(Reading(law, like.showing(simulate(with_memory(), 12)[::-1].copy())), 100, NOTHING)
     compared = compare(wrong, series)
     assert compared.p == pytest.approx(1 / 41)
+    assert compared.chance < 1e-6
     assert compared.worst().test in {"order", "level"}
+
+
+def test_an_answer_that_does_not_help_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = _Growth._answers
+
+    def with_useless_ones_first(growth: _Growth) -> object:
+        yield "nothing at all", lambda: growth.model
+        yield from answers(growth)
+
+    monkeypatch.setattr(_Growth, "_answers", with_useless_ones_first)
+    path = grow_on(simulate(with_memory(), 2)).path
+    assert path[1] == "nothing at all, which did not help"
+    assert path[2].startswith("x1 also on the one before")
+    assert "judged" in path[3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sequences", [2, 30])
+def test_the_chance_of_the_largest_statistic_is_calibrated(sequences: int) -> None:
+    like = ticks(600).of(np.arange(sequences))
+    law = replace(own_law(), parents=own_parents(sequences), coefficients=own_law().coefficients[:sequences])
+    series = [
+        run_tests(Reading(law, like.showing(states)), 100, NOTHING)
+        for states in law.simulate(like, 900, np.random.default_rng(14))
+    ]
+    chances = np.array([compare(series[k], series[k + 1 : k + 60]).chance for k in range(840)])
+    for level, most in ((0.1, 1.5), (0.05, 1.6), (0.02, 2.0)):
+        assert 1.0 / most < (chances <= level).mean() / level < most
 
 
 @pytest.mark.slow

@@ -101,14 +101,16 @@ def grow(
     whole = _newest_first(sample, clock).part(0, used)
     chosen = tested_sequences(sample.sequences, most)
     growth = _Growth(whole.of(chosen), tuple(np.array(sample.labels)[chosen].tolist()), hidden, progress)
-    if used < ticks:
-        growth.path.append(f"tested and limited on the newest {used:,} of {ticks:,} ticks")
     growth.run()
+    if used < ticks:
+        growth.path.append(f"fitted, tested and limited on the newest {used:,} of {ticks:,} ticks")
     law, information = fit_law(growth.model.law, growth.whole, _ITERATIONS)
     failure = growth.failure
     if failure is None:
         judged = growth.judge(law)
         p = judged.p
+        if not any(group.information.any() for group in judged.groups if group.test == "order"):
+            return _not_grown("states hardly change in the part that the model is judged on: there is nothing to test")
         growth.path.append(f"judged on the last {growth.later.states.shape[0]:,} ticks: p = {p:.3g}")
         if p <= LEVEL:
             growth.worst = judged.worst()
