@@ -35,6 +35,7 @@ MEANT = {
     "--budget": "a limit of a dataset; for plan the target that is met",
     "--dataset": "a name that is charged; one of many to look at; those that a key opens",
     "--ledger": "release charges it, audit replays it in the place of a plan",
+    "--model-unchecked": "release publishes under such a model, suggest proposes plans under it",
     "--spec": "serve takes several",
     "--about": "of a plan; of proposals, which may be of both kinds",
     "--plan": "what is published; for report what its readings mean; init names it in the specification",

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from csdp import Accountant, CoupledChain, InfluenceGraph, Mean, Plan, find_plan
+from csdp import Accountant, CoupledChain, InfluenceGraph, Mean, NoModel, Plan, find_plan
+from csdp.chain.evidence import Evidence
 from csdp.chain.files import save_model
 from csdp.estimate import LearnedEstimator, Observation
 from csdp.planning.plan_file import PlanFile
@@ -53,6 +54,8 @@ def test_a_moment_that_nothing_bounds_is_said_with_what_to_do(run, tmp_path):
     ("options", "words"),
     [
         ((), "give --age and --epsilon-c, or --budget, --max-error or --moment-limit"),
+        ((), "or --event-limit alone for a plan without a model"),
+        (("--event-limit", "0"), "--event-limit: 0.0 given"),
         (("--age", "1"), "give both --age and --epsilon-c"),
         (("--epsilon-c", "1"), "give both --age and --epsilon-c"),
         (("--age", "1", "--epsilon-c", "1", "--budget", "1"), "leave out --budget"),
@@ -130,3 +133,53 @@ def test_a_declared_graph_is_planned_by_a_limit_on_any_moment(run, tmp_path):
     assert 0.99 < found["every_moment"] <= 1.0
     assert "publishing nothing" not in run(*asked).stdout
     assert PlanFile.load(tmp_path / "plan.json").plan.digest == found["plan_digest"]
+
+
+@pytest.fixture
+def rejected(tmp_path):
+    """A chain that its public past rejects."""
+    path = tmp_path / "rejected.json"
+    save_model(PAPER.carrying(evidence=Evidence("rejected", "the order of the past matters")), path)
+    return path
+
+
+def test_a_plan_by_the_event_limit_alone_has_no_model(run, rejected, tmp_path):
+    readings, plan, out = tmp_path / "r.csv", tmp_path / "plan.json", tmp_path / "o.csv"
+    run("chain", "simulate", rejected, "--steps", "400", "--seed", "1", "-o", readings)
+    past = ("--past", readings, "--until", "300")
+    said = run("plan", rejected, *THEN, *past).stdout
+    assert "--event-limit alone makes a plan without a model" in said
+    assert "Only if the model holds, it protects the present only" in said
+    said = run("plan", rejected, "--event-limit", "1", *past, "-o", plan).stdout
+    assert "No model: plain differential privacy only." in said
+    assert "Protects single readings: each has plain differential privacy with epsilon 1 " in said
+    assert "the present" not in said
+    stored = PlanFile.load(plan)
+    assert stored.plan == Plan(NoModel.of(PAPER), "mean", 0, 1.0)
+    assert stored.learned.usefulness > 0.05
+    limits = ("--event-limit", "1", "--window", "5", "--window-limit", "5")
+    said = run("release", readings, "--plan", plan, "--dataset", "d", "--ledger", tmp_path / "l.db", *limits, "-o", out)
+    assert "100 of 100 ticks" in said.stdout
+    assert "Protects single readings" in said.stdout
+    certificate = json.loads((tmp_path / "o.csv.certificate.json").read_text())
+    assert list(certificate["guarantees"]) == ["event", "window", "group"]
+    assert certificate["protects"]["what"] == "readings"
+
+
+def test_without_a_model_there_is_nothing_to_search_for(run, fails, tmp_path):
+    save_model(NoModel.of(PAPER), tmp_path / "none.json")
+    assert "--event-limit alone" in fails("plan", tmp_path / "none.json", "--budget", "1")
+    said = run("plan", tmp_path / "none.json", "--event-limit", "0.5").stdout
+    assert said.startswith("What this plan is worth is not known without a model; a public past shows it (--past).")
+    content = json.loads(
+        run("plan", tmp_path / "none.json", "--age", "0", "--epsilon-c", "1", "--format", "json").stdout
+    )
+    assert (content["leakage"], content["every_moment"], content["protects"]["what"]) == (None, None, "readings")
+
+
+def test_a_plan_says_what_it_protects(run, paper):
+    asked = ("plan", paper, "--age", "8", "--epsilon-c", "9", "--format", "json")
+    late = json.loads(run(*asked).stdout)
+    assert late["protects"]["what"] == "present"
+    assert "by a delay of 8 ticks and nearly without noise" in late["protects"]["words"]
+    assert "Protects every moment, with noise" in run("plan", paper, "--age", "0", "--epsilon-c", "0.1").stdout

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from csdp.panel import Discretiser
 from csdp.panel.times import coarsen
 from csdp.planning.plan_file import PlanFile
 from csdp.planning.suggest import FittedLayout, Layout, suggest
+from plain_words import check_plain_words
 
 CHAIN = CoupledChain([[0.75, 0.25], [0.25, 0.75]], [[0.7, 0.3], [0.3, 0.7]])
 
@@ -84,7 +86,7 @@ def test_the_commands_read_the_readings_as_they_were_read_here(run, irregular, u
         run(*shlex.split(line)[1:])
     certificate = json.loads(Path("released.csv.certificate.json").read_text())
     assert certificate["plan"]["digest"] == first["plan_digest"]
-    assert certificate["guarantees"]["present"]["epsilon"] <= first["leakage"] * (1 + 1e-9)
+    assert certificate["guarantees"]["event"]["epsilon"] <= first["event_level"] * (1 + 1e-9)
     hours = read_readings(irregular, step="1h", resample="mean", time="when", names=["ward A", "ward B"])
     begin = hours.times[0] if until is None else np.datetime64("2024-01-25T06:00:00")
     due = int((hours.times >= begin).sum()) - first["age"]
@@ -107,7 +109,8 @@ def test_what_is_proposed_is_certified_and_useful():
     pair, other = CHAIN.simulate(400, seed=2), CHAIN.simulate(400, seed=3)
     suggestion = suggest(np.hstack([pair, other]).astype(float), public=True, budget=2.0, query="mean", seconds=3)
     assert suggestion.plans
-    for proposed in suggestion.plans:
+    assert [one.has_model for one in suggestion.plans] == [True] * (len(suggestion.plans) - 1) + [False]
+    for proposed in suggestion.plans[:-1]:
         assert proposed.error.usefulness >= 0.05
         assert Accountant(proposed.plan).ceiling(None) <= proposed.leakage * (1 + 1e-9) <= 2.0
         assert proposed.plan.epsilon_c <= 10
@@ -124,17 +127,21 @@ def test_numbers_about_the_time_read_are_held_back_as_long_as_needed():
     age = best.plan.max_age
     assert age > 0
     sooner = Plan(best.chain, best.plan.query, age - 1, best.plan.epsilon_c)
-    assert Accountant(sooner).ceiling(None) > suggestion.budget
+    assert Accountant(sooner).ceiling(None) > best.limits["budget"]
 
 
 def test_nothing_useful_is_said_with_what_would_help(fails, tmp_path):
     noise = np.random.default_rng(1).integers(0, 2, (200, 1))  # nothing to learn from one number to the next
-    with pytest.raises(NotUsefulError, match="no useful plan with a budget of 0") as told:
-        suggest(noise.astype(float), public=True, budget=0.05, about="now", seconds=1)
-    assert any("--about then" in words for words in told.value.helps)
+    asked = {"public": True, "budget": 0.05, "about": "now", "seconds": 1}
+    with pytest.raises(NotUsefulError, match=r"no useful plan under a model within the limits \(the present 0") as told:
+        suggest(noise.astype(float), event_limit=0.05, **asked)
+    assert {"a larger --event-limit", "numbers about the time of the readings (--about then)"} <= set(told.value.helps)
+    [plain] = suggest(noise.astype(float), event_limit=2.0, **asked).plans
+    assert (plain.has_model, plain.plan.epsilon_c) == (False, 2.0)
     path = tmp_path / "noise.csv"
     path.write_text("time,a\n" + "".join(f"{t},{row[0]}\n" for t, row in enumerate(noise)))
-    message = fails("suggest", path, "--public", "--budget", "0.05", "--about", "now", "--seconds", "1", code=6)
+    limits = ("--budget", "0.05", "--event-limit", "0.05")
+    message = fails("suggest", path, "--public", *limits, "--about", "now", "--seconds", "1", code=6)
     assert "What would help: " in message
 
 
@@ -143,6 +150,90 @@ def test_advice_of_a_suggestion_leads_on(run, tmp_path):
     path = tmp_path / "noise.csv"
     path.write_text("time,a\n" + "".join(f"{t},{row[0]}\n" for t, row in enumerate(noise)))
     run("suggest", path, "--public", "--budget", "0.05", "--about", "then", "--seconds", "1")
+
+
+@pytest.mark.parametrize("budget", [None, 1.2])
+def test_any_moment_is_limited_alone_or_beside_the_present(budget):
+    states = CHAIN.simulate(400, seed=1).astype(float)
+    asked = {"public": True, "query": "mean", "fixed_step": True, "seconds": 3}
+    best = suggest(states, moment_limit=2.0, budget=budget, **asked).best
+    accountant = Accountant(best.plan)
+    assert accountant.every_moment() == best.moment <= 2.0
+    assert accountant.ceiling(None) == best.leakage <= (budget or 2.0)
+    assert best.limits == {**({} if budget is None else {"budget": 1.2}), "moment_limit": 2.0, "event_limit": 10.0}
+    nearest = max(best.moment / 2.0, best.leakage / (budget or math.inf))
+    assert 0.99 < nearest <= 1.0  # no more noise than a limit asks for
+    assert (best.protection.what, best.about) == ("every_moment", "now")
+    late = suggest(states, moment_limit=2.0, budget=0.5, about="then", **asked)
+    assert all(Accountant(one.plan).every_moment() <= 2.0 for one in late.plans if one.has_model)
+
+
+def test_both_numbers_are_stated_with_their_limits(run, readings, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    asked = ("suggest", readings.name, *SHORT, "--budget", "1.5", "--moment-limit", "2", "-o", "start")
+    content = json.loads(run(*asked, "--format", "json").stdout)
+    first = content["plans"][0]
+    assert first["limits"] == {"budget": 1.5, "moment_limit": 2.0, "event_limit": 10.0}
+    assert first["leakage"] <= first["every_moment"] <= 2.0
+    assert first["protects"]["what"] == "every_moment"
+    release, _ = content["next"]
+    assert "--budget 1.5 --moment-limit 2 --event-limit 10" in release
+    said = " ".join(run(*asked).stdout.replace("│", " ").split())
+    for words in (
+        "present",
+        "any moment",
+        "every moment",
+        "Limits: the present 1.5, any moment 2, one reading 10; without a model one reading 1.",
+    ):
+        assert words in said
+    run(*shlex.split(release)[1:])
+    limits = json.loads(Path("released.csv.certificate.json").read_text())["limits"]
+    assert (limits["budget"], limits["moment_limit"], limits["event_limit"]) == (1.5, 2.0, 10.0)
+
+
+@pytest.fixture
+def spells(tmp_path, monkeypatch):
+    """Readings that change after 8 to 10 ticks: their memory is longer than any class that a fit grows."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(2)
+    rows = np.stack([np.repeat(np.arange(60) % 2, random.integers(8, 11, 60))[:520] for _ in range(2)], axis=1)
+    path = tmp_path / "spells.csv"
+    path.write_text("time,pump,fan\n" + "".join(f"{tick},{a},{b}\n" for tick, (a, b) in enumerate(rows.tolist())))
+    return path
+
+
+def test_where_no_model_is_accepted_the_plan_has_none(run, spells):
+    """From a file to a release and a report, by the commands as they are printed; nothing is overridden."""
+    asked = ("suggest", spells.name, *SHORT, "--until", "400", "-o", "suggested")
+    result = run(*asked)
+    assert result.stdout.startswith("The best plan removes")
+    assert "No model: plain differential privacy only." in result.stdout
+    assert "No model that was tried is accepted by the readings (MODEL REJECTED by its public past" in result.stdout
+    content = json.loads(run(*asked, "--format", "json").stdout)
+    [plan] = content["plans"]
+    assert (plan["leakage"], plan["every_moment"], plan["event_level"], plan["age"]) == (None, None, 1.0, 0)
+    assert (plan["protects"]["what"], plan["limits"]) == ("readings", {"event_limit": 1.0})
+    assert plan["usefulness"] >= 0.05
+    assert "--event-limit 1 --on-refusal" in content["next"][0]
+    assert "unchecked" not in content["next"][0]
+    for line in content["next"]:
+        run(*shlex.split(line)[1:])
+    certificate = json.loads(Path("report/certificate.json").read_text())
+    assert certificate["counts"]["published"] == 120
+    assert list(certificate["guarantees"]) == ["event", "group"]
+    assert certificate["guarantees"]["event"]["ceiling"] == 1.0
+    page = Path("report/share.html").read_text()
+    assert page.index("No model: plain differential privacy only") < page.index("<h1>")
+    assert "budget</h2>" not in page
+    check_plain_words(page)
+
+
+def test_a_rejected_model_is_proposed_after_the_plan_without_one_if_asked_for(spells):
+    states = np.loadtxt(spells, delimiter=",", skiprows=1)[:500, 1:]
+    asked = {"public": True, "query": "mean", "fixed_step": True, "about": "then", "seconds": 3, "budget": 2.0}
+    verdicts = [one.plan.verdict.status for one in suggest(states, model_unchecked=True, **asked).plans]
+    assert verdicts == ["none", "rejected"]
+    assert [one.plan.verdict.status for one in suggest(states, **asked).plans] == ["none"]
 
 
 def test_readings_are_proposed_where_their_range_is_known():

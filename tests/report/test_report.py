@@ -10,7 +10,19 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from csdp import Accountant, CoupledChain, InfluenceGraph, Ledger, Mean, Panel, Plan, Publisher, leakage
+from csdp import (
+    Accountant,
+    CoupledChain,
+    InfluenceGraph,
+    Ledger,
+    Mean,
+    NoModel,
+    Panel,
+    Plan,
+    Publisher,
+    leakage,
+    learn_from_past,
+)
 from csdp.bounds.result import as_text
 from csdp.errors import InputError
 from csdp.report import figures, page
@@ -243,6 +255,37 @@ class TestCertificate:
         assert any("missing" in words for words in certificate.assumptions)
         assert not any("one release" in words for words in certificate.assumptions)
         assert str(tmp_path) not in json.dumps(content)
+
+
+def test_a_certificate_says_what_its_plan_protects(tmp_path):
+    *_, certificate, _ = released(tmp_path, budget=0.5)
+    assert certificate.to_dict()["protects"]["what"] == "present"
+    assert "at most 0.5 (63 %) of the present, but up to 4.9 (99.3 %) of any moment" in certificate.protects["words"]
+
+
+def test_a_limit_on_any_moment_is_its_ceiling(tmp_path):
+    *_, certificate, _ = released(tmp_path, moment_limit=2.5, on_refusal="skip")
+    promise = certificate["every_moment"]
+    assert promise.epsilon <= promise.ceiling == 2.5
+    assert certificate.protects["what"] == "every_moment"
+
+
+def test_a_page_without_a_model_says_nothing_of_the_present(tmp_path):
+    panel = Panel.from_states(PAPER.simulate(80, seed=1))
+    plan = Plan(NoModel.of(PAPER), "mean", 0, 1.0)
+    estimator = learn_from_past(plan, panel)
+    with Publisher(
+        plan, dataset="d", ledger=tmp_path / "l.db", event_limit=1.0, window=5, estimator=estimator
+    ) as publisher:
+        publisher.publish(panel)
+    report = report_ledger(tmp_path / "l.db", tmp_path / "out", dataset="d", version="9.9")
+    assert [path.name for path in report.files] == ["certificate.json", "release.svg", "release.png", "share.html"]
+    text = report.files[-1].read_text(encoding="utf-8")
+    assert text.index("No model: plain differential privacy only.") < text.index("<h1>")
+    assert "Protects single readings" in text
+    assert "The leakage stays under its budget" not in text
+    assert "what the model expects" not in text
+    check_plain_words(text)
 
 
 def test_a_report_of_a_ledger_has_plain_words_first(tmp_path):

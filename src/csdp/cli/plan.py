@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from csdp.bounds.result import as_text, in_words, with_chance
-from csdp.chain import CoupledChain, EnvironmentChain, JointChain
+from csdp.chain import CoupledChain, EnvironmentChain, JointChain, Model, NoModel
+from csdp.check import number
 from csdp.cli import options
 from csdp.cli.terminal import Format, print_json, print_lines, print_table, progress_bar, verdict_first
 from csdp.errors import CsdpError, InputError
@@ -47,7 +48,7 @@ def plan(
         ),
     ] = "now",
     max_age: Annotated[int, typer.Option(help="Largest age in steps that a search may use.")] = 50,
-    event_limit: Annotated[float, options.EVENT_LIMIT] = 10.0,
+    event_limit: Annotated[float | None, options.EVENT_LIMIT] = None,
     stale_limit: Annotated[
         int,
         typer.Option(
@@ -83,14 +84,20 @@ def plan(
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 -o plan.json
       csdp plan chain.json --query max --age 2 --epsilon-c 1
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 --past readings.csv --until 150 -o plan.json
+      csdp plan chain.json --event-limit 1 --past readings.csv --until 150 -o plan.json
 
     The plan file holds all that `csdp release`, `csdp stream` and `csdp serve` need: query, ages, noise, discretiser,
     estimator, and the end of the public past, after which they publish. A search whose best plan removes less than 5 %
     of the squared error of guessing the usual value writes none: exit code 6, with what would help.
+
+    --event-limit alone makes a plan without a model: readings are published at once, each under plain differential
+    privacy with this epsilon. It takes only names and values from the model file. Beside other limits the default of
+    --event-limit is 10.
     """
     from csdp.plan import Plan
-    from csdp.planning import check_useful, find_plan, plan_frontier
-    from csdp.planning.plan_file import PlanFile, end_of_past
+    from csdp.planning import EVENT_LIMIT, check_useful, find_plan, plan_frontier
+    from csdp.planning.plan_file import PlanFile
+    from csdp.planning.protection import protection
     from csdp.publisher import learn_from_past, plan_estimator
 
     if until is not None and past is None:
@@ -98,17 +105,17 @@ def plan(
     model = options.read_chain(chain)
     states = None if discretiser is None else Discretiser.load(discretiser)
     statistic = parse_query(query)
-    known, ends = None, None
-    if past is not None:
-        located = options.locate(past)
-        known = options.read_states(located, model, states)
-        ends = end_of_past(until, known.times, located.timezone)
-        known = known if ends is None else options.split_panel(known, ends)[0]
+    known, ends = (None, None) if past is None else _read_past(past, until, model, states)
     found: FoundPlan | None = None
-    if age is None and epsilon_c is None:
-        if budget is None and max_error is None and moment_limit is None:
+    targets = {"--budget": budget, "--max-error": max_error, "--moment-limit": moment_limit}
+    asked = [age, epsilon_c, *targets.values()]
+    if event_limit is not None and all(each is None for each in asked):
+        made = Plan(NoModel.of(model), statistic, 0, number("event_limit", event_limit, above=0))
+    elif age is None and epsilon_c is None:
+        if all(each is None for each in asked):
             raise InputError(
-                "age: not given; give --age and --epsilon-c, or --budget, --max-error or --moment-limit for a search"
+                "age: not given; give --age and --epsilon-c, or --budget, --max-error or --moment-limit for a search, "
+                "or --event-limit alone for a plan without a model"
             )
         with progress_bar() as progress:
             found = find_plan(
@@ -120,12 +127,11 @@ def plan(
                 max_age=max_age,
                 releases="continual",
                 about=about,
-                event_limit=event_limit,
+                event_limit=EVENT_LIMIT if event_limit is None else event_limit,
                 progress=progress,
             )
         made = found.plan
     else:
-        targets = {"--budget": budget, "--max-error": max_error, "--moment-limit": moment_limit}
         options.refuse_together(targets, "--age and --epsilon-c")
         if age is None or epsilon_c is None:
             raise InputError("age, epsilon-c: one of them given; give both --age and --epsilon-c, or neither to search")
@@ -134,23 +140,42 @@ def plan(
     learned = None if known is None else learn_from_past(made, known, about=about)
     estimator = plan_estimator(made, about=about) if learned is None else learned
     error = None if estimator is None else estimator.expected(made.noise_variance)
-    if found is not None and error is not None:
+    has_model = made.verdict.status != "none"
+    if error is not None and (found is not None or not has_model):
         check_useful(made, error)
-    leaks = _long_run(made) if found is None else found.leakage
-    moment = _any_moment(made)
+    leaks = (_long_run(made) if found is None else found.leakage) if has_model else None
+    moment = _any_moment(made) if has_model else None
+    protects = protection(
+        made, None if leaks is None else leaks.epsilon, moment, budget=budget, moment_limit=moment_limit
+    )
     if output is not None:
         frontier = plan_frontier(made, about=about)
         PlanFile(made, about, learned, states, frontier, ends).save(output)
     if form == "json":
-        print_json(_describe(made, leaks, moment, error, learned, found, about))
+        content = _describe(made, leaks, moment, error, learned, found, about)
+        print_json({**content, "protects": protects.to_dict()})
         return
     print_lines(verdict_first(made.verdict, _headline(made, leaks, error, about)))
     _print_plan(made, leaks, moment, error, found)
+    advice = "--event-limit alone makes a plan without a model, whose promise holds under any model."
+    print_lines([protects.words] if made.verdict.reliable else [protects.words, advice])
     print_lines([] if learned is None else [f"Estimate: {learned.in_words}."])
     print_lines([] if output is None else [f"wrote {output}"])
 
 
 # ---- the public past -----------------------------------------------------------------------------------------------
+
+
+def _read_past(
+    past: str, until: str | None, model: Model, states: Discretiser | None
+) -> tuple[Panel, str | int | None]:
+    """The public past, and its end."""
+    from csdp.planning.plan_file import end_of_past
+
+    located = options.locate(past)
+    known = options.read_states(located, model, states)
+    ends = end_of_past(until, known.times, located.timezone)
+    return (known if ends is None else options.split_panel(known, ends)[0]), ends
 
 
 def _test_on_past(plan: Plan, past: Panel | None) -> Plan:
@@ -230,6 +255,8 @@ def _describe(
 
 def _headline(plan: Plan, leaks: Leakage | None, error: Error | None, about: About) -> str:
     """What the plan is worth, in a sentence or two."""
+    if error is None and plan.verdict.status == "none":
+        return "What this plan is worth is not known without a model; a public past shows it (--past)."
     if error is None:
         return "The moments of the model are out of reach, so what this plan is worth is unknown."
     if about == "now" or leaks is None:
@@ -250,9 +277,10 @@ def _print_plan(
     ages = sorted(set(plan.ages))
     rows = [
         ("age", str(ages[0]) if len(ages) == 1 else ", ".join(map(str, plan.ages[:20]))),
-        ("noise level epsilon_c", f"{plan.epsilon_c:.6g} (of one old reading: {in_words(plan.epsilon_c)})"),
-        ("leakage of one release", f"{as_text(plan.certified.epsilon)} ({plan.certified.bound})"),
+        ("noise level epsilon_c", f"{plan.epsilon_c:.6g} (of one reading: {in_words(plan.epsilon_c)})"),
     ]
+    if plan.verdict.status != "none":
+        rows.append(("leakage of one release", f"{as_text(plan.certified.epsilon)} ({plan.certified.bound})"))
     if leaks is not None:
         rows.append(("the present, in the long run", f"{as_text(leaks.epsilon)} ({leaks.bound}): {leaks.in_words}"))
     if moment is not None:

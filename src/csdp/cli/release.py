@@ -211,6 +211,7 @@ def _print_release(certificate: Certificate, out: Path, certificate_path: Path, 
     print_guarantees(certificate)
     print_lines(
         [
+            certificate.protects["words"],
             "Not promised:",
             *(f"  - {words}" for words in certificate.not_promised),
             f"To quote: {printable(certificate.sentence)}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 
 def suggest(
     data: Annotated[str, options.DATA],
-    budget: Annotated[float, options.BUDGET] = 1.0,
-    event_limit: Annotated[float, options.EVENT_LIMIT] = 10.0,
+    budget: Annotated[float | None, options.BUDGET] = None,
+    moment_limit: Annotated[float | None, options.MOMENT_LIMIT] = None,
+    event_limit: Annotated[float | None, options.EVENT_LIMIT] = None,
     query: Annotated[str | None, options.QUERY] = None,
     about: Annotated[
         Literal["now", "then"] | None,
@@ -42,6 +44,10 @@ def suggest(
     ] = 20.0,
     public: Annotated[bool, options.PUBLIC] = False,
     until: Annotated[str | None, options.UNTIL] = None,
+    model_unchecked: Annotated[
+        bool,
+        typer.Option("--model-unchecked", help="Propose plans under models, too, that the readings do not accept."),
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -61,8 +67,11 @@ def suggest(
 
     The proposal is derived from the readings, so they must be public: --public, or with --until those before a time,
     and the commands release what follows. Longer steps are tried too, unless the [input] section resamples readings.
-    Give --query 'mean of readings LOW..HIGH by STEP' if you know the range of the readings without them. Exit code 6:
-    no plan is useful, with what would help.
+    Give --query 'mean of readings LOW..HIGH by STEP' if you know the range of the readings without them.
+
+    The leakage of the present is at most 1 if no limit is given; --moment-limit alone limits any moment instead. Plans
+    under a model that the readings accept come first, then one without a model: plain differential privacy of a
+    reading. --event-limit is 10 by default, and 1 for this plan. Exit code 6: no plan is useful, with what would help.
     """
     from csdp.planning.suggest import suggest as make_suggestion
 
@@ -73,6 +82,7 @@ def suggest(
         suggestion = make_suggestion(
             located,
             budget=budget,
+            moment_limit=moment_limit,
             event_limit=event_limit,
             query=query,
             about=about,
@@ -80,15 +90,17 @@ def suggest(
             seconds=seconds,
             public=public,
             until=until,
+            model_unchecked=model_unchecked,
             progress=progress,
         )
-    commands = [] if output is None else _commands(suggestion.best, output / "1", budget, event_limit)
+    commands = [] if output is None else _commands(suggestion.best, output / "1")
     files = [] if output is None else _save(suggestion, output, located, commands)
     plans = [plan.to_dict() for plan in suggestion.plans]
     if form == "json":
         content = {
             "tried": suggestion.tried,
             "interrupted": suggestion.interrupted,
+            "note": suggestion.note,
             "plans": plans,
             "files": [str(path) for path in files],
             "next": commands,
@@ -117,12 +129,14 @@ def _save(suggestion: Suggestion, folder: Path, located: InputSpec, commands: li
     return [*paths, folder / "next.txt"]
 
 
-def _commands(best: ProposedPlan, folder: Path, budget: float, event_limit: float) -> list[str]:
-    """The commands that publish by the files of a folder and report what was published."""
+def _commands(best: ProposedPlan, folder: Path) -> list[str]:
+    """The commands that publish by the files of a folder, within the limits of its plan, and report on it."""
     data, plan = str(folder / "input.toml"), str(folder / "plan.json")
     place = ["--dataset", "NAME", "--ledger", "ledger.db"]
     release = ["csdp", "release", data, "--plan", plan, *place]
-    release += ["--budget", f"{budget:g}", "--event-limit", f"{event_limit:g}", "--on-refusal", "skip"]
+    for name, limit in best.limits.items():
+        release += [f"--{name.replace('_', '-')}", f"{limit:g}"]
+    release += ["--on-refusal", "skip"]
     release += [] if best.plan.verdict.reliable else ["--model-unchecked"]
     report = ["csdp", "report", "ledger.db", "--dataset", "NAME", "--data", data, "--plan", plan]
     return [shlex.join([*release, "-o", "released.csv"]), shlex.join([*report, "-o", "report"])]
@@ -133,21 +147,30 @@ def _print_suggestion(suggestion: Suggestion, plans: list[dict[str, Any]]) -> No
     ended = "; the search was interrupted, there may be better ones" if suggestion.interrupted else ""
     worth = f"The best plan {best.error.in_words} ({about_words(best.about, best.plan.max_age)})"
     print_lines(verdict_first(best.plan.verdict, f"{worth}; {suggestion.tried} settings tried{ended}."))
+    print_lines([f"{note[:1].upper()}{note[1:]}"] if (note := suggestion.note) else [])
     rows = [
         (
             str(n),
             "unknown" if plan["usefulness"] is None else f"{100 * plan['usefulness']:.0f} %",
-            with_chance(plan["leakage"], 4),
+            "no model" if plan["leakage"] is None else with_chance(plan["leakage"], 4),
+            "no model" if plan["every_moment"] is None else _of_any_moment(plan["every_moment"]),
             f"{plan['event_level']:.3g}",
             f"{plan['about']}, {plan['age']}",
             printable(plan["query"]),
             f"{plan['states']}, {shown.step}",
-            f"{plan['kind']} {plan['direction'][:4]}.",
+            plan["kind"] if plan["direction"] is None else f"{plan['kind']} {plan['direction'][:4]}.",
             plan["model"]["status"],
         )
         for n, (plan, shown) in enumerate(zip(plans, suggestion.plans, strict=True), 1)
     ]
-    columns = ("", "useful", "leakage", "event", "about, age", "query", "states, step", "chain", "model")
+    limits = dict.fromkeys(plan.limits_in_words for plan in suggestion.plans)
+    print_lines([f"Limits: {'; '.join(limits)}."])
+    columns = ("", "useful", "present", "any moment", "event", "about, age", "query", "states, step", "chain", "model")
     print_table("Useful plans, the best first", columns, rows)
     reasons = [(what, printable(choice), printable(why)) for what, choice, why in suggestion.reasons]
     print_table("The first of them", ("what", "proposed", "why"), reasons)
+
+
+def _of_any_moment(epsilon: float) -> str:
+    """What is revealed of any moment, in the long run."""
+    return with_chance(epsilon, 4) if math.isfinite(epsilon) else "grows"

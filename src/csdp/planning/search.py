@@ -139,6 +139,12 @@ def find_plan(
             "find_plan: a vector of ages asked for with about='then'; answers of one time have one age for all "
             "sequences, so ask for a common age"
         )
+    if certified_model(chain).members[0].verdict.status == "none":
+        raise InputError(
+            "find_plan: without a model nothing bounds the present or any moment, so there is nothing to search for; "
+            "publish new readings within an event limit: csdp.Plan of age 0 with the limit as epsilon_c, or "
+            "`csdp plan` with --event-limit alone"
+        )
     count: Releases = "continual"
     if releases != "continual":
         count = whole("releases", releases, least=1, hint="or 'continual'")

@@ -4,6 +4,8 @@ sharply, and ranked.
 Plans are screened with the fitted chain alone and the bound that is quickest at any size; the best are certified for
 the whole family of plausible chains with the sharpest bound. The kind of chain that explains readings best is chosen on
 readings that were set aside, never by what leaks least: a chain that does not explain them certifies too little.
+
+Beside them there is a plan without a model, under plain differential privacy alone: nobody ends with nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from csdp.accountant import Accountant
 from csdp.accountant.joint import Known
 from csdp.aging import Progress
 from csdp.bounds.influence import has_influence
-from csdp.bounds.result import with_chance
+from csdp.chain import NoModel, Verdict
 from csdp.chain.files import save_model
 from csdp.chain.model import Direction
 from csdp.chain.steps import METRIC_STATES
@@ -40,9 +42,10 @@ from csdp.fitting.sample import ignore_progress, read_sample
 from csdp.panel import Discretiser, InputSpec, Panel, Readings, read_readings
 from csdp.panel.times import coarsen
 from csdp.plan import Plan
-from csdp.planning.calibrate import EVENT_LIMIT, Curves, largest_level, least_level
+from csdp.planning.calibrate import CLOSE, EVENT_LIMIT, Curves, largest_level, least_level
 from csdp.planning.frontier import plan_frontier
 from csdp.planning.plan_file import PlanFile, end_of_past
+from csdp.planning.protection import Protection, protection
 from csdp.publisher import learn_from_past
 from csdp.query import parse_query, with_readings
 from csdp.query_table import Query
@@ -63,6 +66,8 @@ ACCURATE = (0.75, 0.5)
 SCREENED_SHARE, CERTIFIED, SCREENING = 0.03, 6, 0.6
 #: Seconds after which the best plans so far are kept, and ticks that are needed at least.
 SECONDS, FEWEST_TICKS = 20.0, 50
+#: Largest leakage of the present, and largest epsilon_c of a plan without a model, if nothing else is asked for.
+BUDGET, PLAIN_LIMIT = 1.0, 1.0
 #: Factors of the budget that are tried if nothing is useful within it.
 _MORE = (2.0, 4.0)
 _UNITS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -279,12 +284,16 @@ class Screened:
 class ProposedPlan:
     """A plan whose leakage, in the long run, is certified, and what it is worth on the readings, held out.
 
-    `leakage`: that of the present, of a release at every tick. `past_end`: the end of the public past.
+    `leakage`: that of the present, of a release at every tick; `moment`: that of any one moment; both are infinite
+    without a model. `limits`: those that the plan keeps, as a publisher takes them. `past_end`: the end of the public
+    past.
     """
 
     screened: Screened
     plan: Plan
     leakage: float
+    moment: float
+    limits: dict[str, float]
     error: Error
     estimator: LearnedEstimator | None
     chain: Any
@@ -292,9 +301,21 @@ class ProposedPlan:
 
     @property
     def order(self) -> tuple[float, ...]:
-        """Those first whose model the readings accept; then as for what was screened."""
+        """Those first whose model the readings accept, then those without a model; then as for what was screened."""
         seen = replace(self.screened, level=self.plan.epsilon_c, usefulness=self.error.usefulness)
-        return (not self.plan.verdict.reliable, *replace(seen, age=self.plan.max_age).order)
+        rank = 2 if not self.plan.verdict.reliable else int(not self.has_model)
+        return (rank, *replace(seen, age=self.plan.max_age).order)
+
+    @property
+    def has_model(self) -> bool:
+        """Whether anything is assumed of the sequences; else plain differential privacy is all that is promised."""
+        return self.plan.verdict.status != "none"
+
+    @property
+    def protection(self) -> Protection:
+        """Which moments the plan protects."""
+        asked = {name: self.limits.get(name) for name in ("budget", "moment_limit")}
+        return protection(self.plan, self.leakage, self.moment, **asked)
 
     @property
     def about(self) -> About:
@@ -317,24 +338,35 @@ class ProposedPlan:
         return None if fitted.layout.factor == 1 else int(fitted.panel.step)
 
     @property
+    def limits_in_words(self) -> str:
+        """The limits that the plan keeps, in words."""
+        return f"{'' if self.has_model else 'without a model '}{_limit_words(self.limits)}"
+
+    @property
     def sure(self) -> str:
         """What the certificate is for."""
+        if not self.has_model:
+            return "any model"
         return "the fitted chain alone" if self.chain.family is None else "all within limits"
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data, for JSON."""
         fitted, plan = self.screened.fitted, self.plan
+        kind = fitted.kind if self.has_model else None
         return {
             "query": self.screened.text,
             "about": self.about,
             "usefulness": self.error.known_usefulness,
-            "leakage": self.leakage,
+            "leakage": self.leakage if self.has_model else None,
+            "every_moment": self.moment if self.has_model else None,
+            "limits": self.limits,
+            "protects": self.protection.to_dict(),
             "age": plan.max_age,
             "event_level": plan.epsilon_c,
             "step": fitted.panel.step,
             "states": fitted.layout.states,
-            "kind": fitted.kind.name,
-            "direction": fitted.kind.direction,
+            "kind": "none" if kind is None else kind.name,
+            "direction": None if kind is None else kind.direction,
             "certified_for": self.sure,
             "model": plan.verdict.to_dict(),
             "plan_digest": plan.digest,
@@ -354,16 +386,20 @@ class ProposedPlan:
 
 @dataclass(frozen=True)
 class PlanSearch:
-    """A search over layouts, kinds of chain, queries, ages and noise, within a budget.
+    """A search over layouts, kinds of chain, queries, ages and noise, within limits.
 
-    `queries`: texts and queries for a number of states. `factors`: how many ticks may be put together. `seconds`: after
-    which the best so far is kept. `report`: called with what is being tried, and the share of the time that is used.
-    `take_past`: the public past of readings, from which alone a plan is made; `past_end`: its end.
+    `plain_limit`: epsilon_c of a plan without a model. `model_unchecked`: whether models that the readings do not
+    accept count. `queries`: texts and queries for a number of states. `factors`: how many ticks may be put together.
+    `seconds`: after which the best so far is kept. `report`: called with what is being tried, and the share of the time
+    that is used. `take_past`: the public past of readings, from which alone a plan is made; `past_end`: its end.
     """
 
     readings: Readings
-    budget: float
+    budget: float | None
+    moment_limit: float | None
     event_limit: float
+    plain_limit: float
+    model_unchecked: bool
     queries: Callable[[int], Sequence[tuple[str, Query]]]
     abouts: Sequence[About]
     factors: Sequence[int]
@@ -373,6 +409,8 @@ class PlanSearch:
     past_end: str | int | None
     screened: list[Screened] = field(default_factory=list)
     certified: list[ProposedPlan] = field(default_factory=list)
+    plain: list[ProposedPlan] = field(default_factory=list)
+    refused: list[Verdict] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
     _start: float = field(default_factory=time.monotonic)
 
@@ -392,11 +430,16 @@ class PlanSearch:
                     self._screen(next(self._layouts()), strict=False)
                 self._certify(CERTIFIED)
         except KeyboardInterrupt:
-            if not self.certified:
+            if not self.certified and not self.plain:
                 raise
             interrupted = True
-        self.certified.sort(key=lambda plan: plan.order)
         return interrupted
+
+    @property
+    def proposals(self) -> tuple[ProposedPlan, ...]:
+        """What was certified, and the best plan without a model, in order."""
+        plain = sorted(self.plain, key=lambda plan: plan.order)[:1]
+        return tuple(sorted([*self.certified, *plain], key=lambda plan: plan.order))
 
     @property
     def _used(self) -> float:
@@ -428,11 +471,22 @@ class PlanSearch:
         where = f"{layout.states} states, step {fitted.readings.step}"
         self.report(f"comparing chains: {where}", self._used)
         self.tried.append(where)
+        if strict:
+            self._plan_without_model(fitted)
         if not fitted.kinds:
             return
         self.report(f"fitting: {where}", self._used)
+        try:
+            accepted = self._accepts(fitted.chain.verdict)
+        except CsdpError:  # readings that no chain of this kind can be fitted to
+            return
+        if not accepted:
+            return
         words = f"{where}, {fitted.kind.words}"
         queries = self.queries(layout.states)
+        limit = self._level_limit(fitted.curves(queries[0][1], 0), SCREENED_SHARE)
+        if limit is None:
+            return
         levels: dict[int, float] = {}
         for about in self.abouts:
             for text, query in queries:
@@ -441,14 +495,49 @@ class PlanSearch:
                 self.report(f"screening: {text} about {about}, {words}", self._used)
                 try:
                     if about == "now":
-                        candidate = self.screen_now(fitted, text, query, levels)
+                        candidate = self.screen_now(fitted, text, query, levels, limit=limit)
                     else:
-                        candidate = self._screen_then(fitted, text, query)
+                        candidate = self._screen_then(fitted, text, query, limit)
                 except CsdpError:  # a query that this chain cannot have, or readings that speak against it
                     continue
                 self.tried.append(f"{text} about {about}, {words}")
                 if candidate is not None:
                     self.screened.append(candidate)
+
+    def _accepts(self, verdict: Verdict) -> bool:
+        """Whether plans under a model are proposed; else it is noted why not."""
+        if verdict.reliable or self.model_unchecked:
+            return True
+        self.refused.append(verdict)
+        return False
+
+    def _level_limit(self, curves: Curves, tolerance: float) -> float | None:
+        """The largest level at which no reading and no moment reveals more than its limit, at any age; None if none."""
+        if self.moment_limit is None:
+            return self.event_limit
+        return largest_level(curves.every_moment, self.moment_limit, self.event_limit, tolerance=tolerance)
+
+    def _plan_without_model(self, fitted: FittedLayout) -> None:
+        """The most useful plan of a layout by plain differential privacy alone.
+
+        Its readings are new: age protects nothing if nothing is assumed of how sequences change.
+        """
+        panel = fitted.panel
+        model = NoModel(panel.names, range(panel.state_count) if panel.values is None else panel.values)
+        for text, query in self.queries(fitted.layout.states):
+            try:
+                plan = Plan(model, query, 0, self.plain_limit)
+            except CsdpError:  # a query that these states cannot have
+                continue
+            learned = fitted.learn(plan, self.abouts[0])
+            if learned is None:
+                continue
+            error = learned.expected(plan.noise_variance)
+            if error.useful:
+                one = Screened(fitted, query, text, self.abouts[0], 0, self.plain_limit, error.usefulness)
+                limits = {"event_limit": self.plain_limit}
+                found = ProposedPlan(one, plan, math.inf, math.inf, limits, error, learned, model, self.past_end)
+                self.plain.append(found)
 
     def screen_now(
         self,
@@ -457,16 +546,21 @@ class PlanSearch:
         query: Query,
         levels: dict[int, float],
         *,
+        limit: float,
         budget: float | None = None,
     ) -> Screened | None:
-        """The best age of numbers about now; `levels`: what the budget allows at an age, as soon as it is known."""
+        """The best age of numbers about now; `levels`: what the budget allows at an age, as soon as it is known.
+
+        `limit`: the largest level at any age.
+        """
         best: Screened | None = None
         last = -1
         for age in AGES:
             if age not in levels:
                 if self._used > 1 and best is not None:
                     break
-                levels[age] = self._screened_level(fitted, query, age, budget or self.budget, levels.get(last))
+                curves = fitted.curves(query, age)
+                levels[age] = _screened_level(curves, budget or self.budget, limit, levels.get(last))
             last = age
             if levels[age] <= 0:
                 continue
@@ -474,27 +568,13 @@ class PlanSearch:
             if best is None or worth > best.usefulness:
                 best = Screened(fitted, query, text, "now", age, levels[age], worth)
             # More age allows no less noise than the least; and usefulness has one peak over ages.
-            if levels[age] >= self.event_limit or age > best.age + 2:
+            if levels[age] >= limit or age > best.age + 2:
                 break
         return best
 
-    def _screened_level(
-        self, fitted: FittedLayout, query: Query, age: int, budget: float, start: float | None
-    ) -> float:
-        """About the largest level that keeps a budget at an age, from that of a younger one; 0 if none does."""
-        curves = fitted.curves(query, age)
-        level = largest_level(
-            lambda level: curves.leakage(level).epsilon,
-            budget,
-            self.event_limit,
-            start=start or min(budget, self.event_limit) / 3,
-            tolerance=SCREENED_SHARE,
-        )
-        return level or 0.0
-
-    def _screen_then(self, fitted: FittedLayout, text: str, query: Query) -> Screened | None:
+    def _screen_then(self, fitted: FittedLayout, text: str, query: Query, limit: float) -> Screened | None:
         """The least delay at which accurate numbers about the time of the readings keep the budget."""
-        learned = fitted.learn(fitted.plan(query, 0, self.event_limit), "then")
+        learned = fitted.learn(fitted.plan(query, 0, limit), "then")
         if learned is None:
             return None
         model = fitted.chain.without_family()
@@ -503,7 +583,7 @@ class PlanSearch:
             return 1.0 - learned.expected(noise_variance(model, query, level)).usefulness
 
         for share in ACCURATE:
-            level = least_level(share_left, 1.0 - share, self.event_limit)
+            level = least_level(share_left, 1.0 - share, limit)
             age = None if level is None else self._least_age(fitted, query, level)
             if level is not None and age is not None:
                 return Screened(fitted, query, text, "then", age, level, share)
@@ -512,8 +592,12 @@ class PlanSearch:
     def _least_age(self, fitted: FittedLayout, query: Query, level: float, *, chain: Any = None) -> int | None:
         """The least delay that keeps the budget at a level: leakage at any later moment never grows with it."""
 
+        budget = self.budget
+        if budget is None:
+            return 0
+
         def fits(age: int) -> bool:
-            return fitted.curves(query, age, chain=chain).leakage(level).epsilon <= self.budget
+            return fitted.curves(query, age, chain=chain).leakage(level).epsilon <= budget
 
         delay = bisect_left(range(LONGEST_DELAY + 1), True, key=fits)
         return delay if delay <= LONGEST_DELAY else None
@@ -545,23 +629,48 @@ class PlanSearch:
         """
         fitted, query = one.fitted, one.query
         age: int | None = one.age
-        level: float | None = one.level
         try:
-            if one.about == "now":
-                curves = fitted.curves(query, one.age, chain=chain)
-                level = curves.largest_level(self.budget, self.event_limit, start=one.level)
+            curves = fitted.curves(query, one.age, chain=chain)
+            limit = self._level_limit(curves, CLOSE)
+            if limit is None:
+                return None
+            level: float | None = min(one.level, limit)
+            if one.about == "then":
+                age = self._least_age(fitted, query, min(one.level, limit), chain=chain)
+            elif self.budget is None:
+                level = limit
             else:
-                age = self._least_age(fitted, query, one.level, chain=chain)
+                level = curves.largest_level(self.budget, limit, start=level)
             if level is None or age is None:
                 return None
             plan = fitted.plan(query, age, level, chain=chain)
-            certified = Accountant(plan).ceiling(None)
+            if not self._accepts(plan.verdict):
+                return None
+            accountant = Accountant(plan)
+            certified, moment = accountant.ceiling(None), accountant.every_moment()
             error, learned = fitted.judge(plan, one.about)
         except CsdpError:
             return None
-        if not certified <= self.budget or not error.useful:
+        limits = {"budget": self.budget, "moment_limit": self.moment_limit, "event_limit": self.event_limit}
+        asked = {name: limit for name, limit in limits.items() if limit is not None}
+        within = certified <= asked.get("budget", math.inf) and moment <= asked.get("moment_limit", math.inf)
+        if not within or not error.useful:
             return None
-        return ProposedPlan(one, plan, certified, error, learned, chain, self.past_end)
+        return ProposedPlan(one, plan, certified, moment, asked, error, learned, chain, self.past_end)
+
+
+def _screened_level(curves: Curves, budget: float | None, limit: float, start: float | None) -> float:
+    """About the largest level that keeps a budget at an age, from that of a younger one; 0 if none does."""
+    if budget is None:
+        return limit
+    level = largest_level(
+        lambda level: curves.leakage(level).epsilon,
+        budget,
+        limit,
+        start=start or min(budget, limit) / 3,
+        tolerance=SCREENED_SHARE,
+    )
+    return level or 0.0
 
 
 # ---- proposals ------------------------------------------------------------------------------------------------------
@@ -571,13 +680,14 @@ class PlanSearch:
 class Suggestion:
     """Useful plans, the best first, and the reason for each choice of the best.
 
-    `tried`: settings that were looked at. `interrupted`: whether the search was ended by hand.
+    `tried`: settings that were looked at. `interrupted`: whether the search was ended by hand. `note`: why there is no
+    plan under a model, if there is none.
     """
 
     plans: tuple[ProposedPlan, ...]
-    budget: float
     tried: int
     interrupted: bool
+    note: str = ""
 
     @property
     def best(self) -> ProposedPlan:
@@ -588,23 +698,15 @@ class Suggestion:
     def reasons(self) -> tuple[tuple[str, str, str], ...]:
         """Of the best plan: what, the choice, why."""
         best, plan = self.best, self.best.plan
-        layout, kind = best.screened.fitted.layout, best.screened.fitted.kind
+        layout = best.screened.fitted.layout
         about = f"{about_words(best.about, plan.max_age)}, age {plan.max_age}, epsilon_c {plan.epsilon_c:.3g}"
         learned = best.estimator
         return (
             ("states", f"{layout.states} ({layout.strategy}), step {best.step}", "as useful as any tried"),
-            (
-                "chain",
-                kind.words,
-                f"gains {kind.gain:.3f} nats a tick on readings set aside (standard error {kind.error:.3f})",
-            ),
-            ("certified for", best.sure, "what the readings leave possible"),
+            *(_reasons_of_model(best) if best.has_model else ()),
             ("model", plan.verdict.status, plan.verdict.words),
-            (
-                "plan",
-                f"{best.screened.text} {about}",
-                f"it {best.error.in_words}, and leaks at most {with_chance(best.leakage)} in the long run",
-            ),
+            ("plan", f"{best.screened.text} {about}", f"it {best.error.in_words}"),
+            ("protects", best.protection.what.replace("_", " "), best.protection.words),
             (
                 "estimate",
                 "by the chain" if learned is None else f"{learned.kind}, learned on these readings",
@@ -613,11 +715,31 @@ class Suggestion:
         )
 
 
+def _reasons_of_model(best: ProposedPlan) -> tuple[tuple[str, str, str], ...]:
+    kind = best.screened.fitted.kind
+    gain = f"gains {kind.gain:.3f} nats a tick on readings set aside (standard error {kind.error:.3f})"
+    return (
+        ("chain", kind.words, gain),
+        ("certified for", best.sure, "what the readings leave possible"),
+    )
+
+
+def _limit_words(limits: dict[str, float]) -> str:
+    """Limits in words.
+
+    >>> _limit_words({"budget": 1.0, "moment_limit": 2.0, "event_limit": 10.0})
+    'the present 1, any moment 2, one reading 10'
+    """
+    names = {"budget": "the present", "moment_limit": "any moment", "event_limit": "one reading"}
+    return ", ".join(f"{names[name]} {limit:g}" for name, limit in limits.items())
+
+
 def suggest(
     data: Any,
     *,
-    budget: float = 1.0,
-    event_limit: float = EVENT_LIMIT,
+    budget: float | None = None,
+    moment_limit: float | None = None,
+    event_limit: float | None = None,
     query: str | None = None,
     about: About | None = None,
     of: ReadingRange | None = None,
@@ -625,20 +747,26 @@ def suggest(
     seconds: float = SECONDS,
     public: bool = False,
     until: str | int | None = None,
+    model_unchecked: bool = False,
     progress: Progress | None = None,
 ) -> Suggestion:
-    """Search for useful plans for readings: step, states, kind of chain, query, age and noise within a budget.
+    """Search for useful plans for readings: step, states, kind of chain, query, age and noise within limits.
 
     Kinds of chain (independent, by the clock, a hidden environment, coupled; forward, backward) are chosen by how well
     they explain readings that were set aside. Usefulness is measured on the readings; leakage is certified for a
-    release at every tick, in the long run. NotUsefulError, with what would help, if no plan is useful.
+    release at every tick, in the long run.
+
+    Plans under a model that the readings accept come first. After them, or instead if there are none, comes a plan
+    without a model: plain differential privacy only, of one reading within the event limit. NotUsefulError, with what
+    would help, if no plan is useful.
 
     The proposal is derived from the readings, so they must be public: all of them, or those before `until`.
 
     Args:
         data: a file, a frame, an array, or `Readings`.
-        budget: largest leakage of the present.
-        event_limit: largest epsilon_c.
+        budget: largest leakage of the present; by default 1, or none if there is a limit on any moment.
+        moment_limit: largest leakage of the state at any one tick, past or present; by default none.
+        event_limit: largest epsilon_c; by default 10, and 1 for the plan without a model.
         query: the text of the query; by default mean, max, and with several states a count and a histogram.
         about: "now" or "then"; by default both.
         of: the range of the readings, if it is known without them: means of readings are then proposed.
@@ -646,6 +774,7 @@ def suggest(
         seconds: after about which the best so far is kept; an interrupt (Ctrl-C) keeps it as well.
         public: declares that the readings are public, which they must be.
         until: use only ticks that are over at this time, the public past; a release publishes what follows.
+        model_unchecked: propose plans under models, too, that the readings do not accept.
         progress: called with (what is tried, done, total).
 
     >>> from csdp import CoupledChain
@@ -659,8 +788,11 @@ def suggest(
             "data: not declared public, and a proposal made from private readings would reveal them without limit. "
             "Declare what is public (public=True), or an older part of them (with until=), and release what follows"
         )
-    budget = number("budget", budget, above=0)
-    event_limit = number("event_limit", event_limit, above=0)
+    if budget is None and moment_limit is None:
+        budget = BUDGET
+    for name, limit in (("budget", budget), ("moment_limit", moment_limit), ("event_limit", event_limit)):
+        if limit is not None:
+            number(name, limit, above=0)
     seconds = number("seconds", seconds, above=0)
     if about is not None:
         choice("about", about, ("now", "then"), hint="leave it out for both")
@@ -674,6 +806,9 @@ def suggest(
     if ticks < FEWEST_TICKS:
         raise InputError(f"data: {ticks} ticks; at least {FEWEST_TICKS} are needed to propose anything")
 
+    # A delay protects the present alone: without a budget for it, late numbers are those about now.
+    abouts: Sequence[About] = (about,) if about else ("now",) if budget is None else ("now", "then")
+
     def report(what: str, share: float) -> None:
         if progress is not None:
             progress(what, min(100, round(100 * share)), 100)
@@ -681,9 +816,12 @@ def suggest(
     search = PlanSearch(
         readings,
         budget=budget,
-        event_limit=event_limit,
+        moment_limit=moment_limit,
+        event_limit=EVENT_LIMIT if event_limit is None else event_limit,
+        plain_limit=PLAIN_LIMIT if event_limit is None else event_limit,
+        model_unchecked=model_unchecked,
         queries=partial(_queries, query, of, len(readings.names)),
-        abouts=("now", "then") if about is None else (about,),
+        abouts=abouts,
         factors=FACTORS[:1] if fixed_step else FACTORS,
         seconds=seconds,
         report=report,
@@ -691,9 +829,10 @@ def suggest(
         past_end=end_of_past(until, readings.times, zone),
     )
     interrupted = search.run()
-    if not search.certified:
+    if not search.proposals:
         raise _not_useful(search)
-    return Suggestion(tuple(search.certified), budget, len(search.tried), interrupted)
+    note = "" if search.certified else f"{_shortfall(search)}."
+    return Suggestion(search.proposals, len(search.tried), interrupted, note)
 
 
 def _queries(given: str | None, of: ReadingRange | None, sequences: int, states: int) -> Sequence[tuple[str, Query]]:
@@ -712,34 +851,47 @@ def _queries(given: str | None, of: ReadingRange | None, sequences: int, states:
     return [*made, *((text, parse_query(text)) for text in texts)]
 
 
+def _shortfall(search: PlanSearch) -> str:
+    """Why there is no plan under a model."""
+    best = min(search.screened, key=lambda one: one.order, default=None)
+    if best is None and search.refused:
+        words = search.refused[0].words.partition(". ")[0].rstrip(".")
+        return f"no model that was tried is accepted by the readings ({words}; --model-unchecked proposes it anyway)"
+    asked = {"budget": search.budget, "moment_limit": search.moment_limit}
+    limits = _limit_words({name: limit for name, limit in asked.items() if limit is not None})
+    outcome = (
+        f"the best removes {100 * max(best.usefulness, 0.0):.2g} % of the squared error of guessing the usual value"
+        if best is not None
+        else f"none keeps them within {LONGEST_DELAY} ticks of delay"
+    )
+    return (
+        f"no useful plan under a model within the limits ({limits}): of {len(search.tried)} settings {outcome}, less "
+        f"than {100 * USEFUL:g} %"
+    )
+
+
 def _not_useful(search: PlanSearch) -> NotUsefulError:
     """The error that says what would help, computed if that is quick."""
     best = min(search.screened, key=lambda one: one.order, default=None)
     helps: list[str] = []
-    if best is not None and best.about == "now":
+    if best is not None and best.about == "now" and search.budget is not None:
         for factor in _MORE:
             budget = search.budget * factor
             try:
-                wider = search.screen_now(best.fitted, best.text, best.query, {}, budget=budget)
+                limit = search.event_limit
+                wider = search.screen_now(best.fitted, best.text, best.query, {}, limit=limit, budget=budget)
             except CsdpError:
                 break
             if wider is not None and wider.usefulness >= USEFUL:
                 helps.append(f"a budget of {budget:g}, with which about {100 * wider.usefulness:.0f} % are removed")
                 break
-    if search.event_limit < EVENT_LIMIT:
+    if search.plain_limit < EVENT_LIMIT:
         helps.append("a larger --event-limit")
     if "then" not in search.abouts:
         helps.append("numbers about the time of the readings (--about then)")
     helps += ["more sequences in one answer", "longer readings", "a longer --step with --resample mean"]
-    usefulness = 0.0 if best is None else best.usefulness
-    outcome = (
-        f"the best removes {100 * max(usefulness, 0.0):.2g} % of the squared error of guessing the usual value"
-        if best is not None
-        else f"none keeps the budget within {LONGEST_DELAY} ticks of delay"
-    )
     return NotUsefulError(
-        f"no useful plan with a budget of {search.budget:g}: of {len(search.tried)} settings {outcome}, less than "
-        f"{100 * USEFUL:g} %. What would help: {'; '.join(helps)}",
-        usefulness=usefulness,
+        f"{_shortfall(search)}, and the plan without a model is not useful either. What would help: {'; '.join(helps)}",
+        usefulness=0.0 if best is None else best.usefulness,
         helps=tuple(helps),
     )

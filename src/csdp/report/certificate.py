@@ -72,12 +72,14 @@ class Certificate:
     any model come first.
     `worth`: what the newest estimates are about and the expected share of the squared error of guessing the usual value
     that they remove, in numbers and words; None if there are none.
+    `protects`: what the plan protects in the long run: every moment, the present only, or single readings.
     """
 
     dataset: str
     model: dict[str, str]
     worth: dict[str, Any] | None
     plan: dict[str, Any]
+    protects: dict[str, str]
     promises: tuple[Promise, ...]
     not_promised: tuple[str, ...]
     sentence: str
@@ -131,6 +133,7 @@ def certify(publisher: Standing, ledger: Ledger, *, skipped: Sequence[Skipped] =
         model=plan.verdict.to_dict(),
         worth=_worth(ledger, publisher.dataset, plan),
         plan=_describe_plan(plan, now),
+        protects=_describe_protection(plan, promises, spent["limits"]),
         promises=promises,
         not_promised=(
             *((UNPAID_WORDS,) if math.isinf(publisher.fit_epsilon) else ()),
@@ -171,6 +174,8 @@ def _make_promises(
     # A published reading may rest on several states; its neighbours then reveal more about it than about any of them.
     record = "reading" if plan.query.of_states else "state"
     whose = "unit of sequences" if plan.units else "sequence"
+    has_model = plan.verdict.status != "none"
+    tied = "the sequences that depend on each other in the model, however strongly" if has_model else "all sequences"
     promises = [
         Promise(
             "present",
@@ -182,7 +187,7 @@ def _make_promises(
         Promise(
             "every_moment",
             spent["every_moment"],
-            ever["moment_limit"],
+            _kept(ever["moment_limit"], limits.moment_limit, spent["every_moment"]),
             f"one {record} of each {whose} at any one tick, past or present, from everything ever published",
             f"against an adversary who knows the model and every other {record} of that tick, {_if_model(plan)}",
         ),
@@ -198,8 +203,7 @@ def _make_promises(
             spent["group_level"],
             None,
             "all readings of all dependent sequences together, from everything published so far",
-            "plain differential privacy of the sequences that depend on each other in the model, however strongly; "
-            "grows with every release",
+            f"plain differential privacy of {tied}; grows with every release",
         ),
     ]
     if limits.window is not None:
@@ -212,7 +216,7 @@ def _make_promises(
             "plain differential privacy, under any model: against an adversary who knows every other reading",
         )
         promises.insert(3, window)
-    if plan.verdict.status == "none":
+    if not has_model:
         return tuple(promise for promise in promises if promise.name not in _OF_THE_MODEL)
     if not plan.verdict.reliable:  # what holds under any model first: it is the number to rely on
         promises.sort(key=lambda promise: promise.name in _OF_THE_MODEL)
@@ -240,6 +244,20 @@ def _describe_plan(plan: Plan, now: Leakage | None) -> dict[str, Any]:
         "one_release": {"epsilon": plan.certified.epsilon, "bound": plan.certified.bound},
         "state": None if now is None else now.bound,
     }
+
+
+def _describe_protection(plan: Plan, promises: Sequence[Promise], limits: Mapping[str, float | None]) -> dict[str, str]:
+    """What the plan protects in the long run, as the guarantees of its dataset have it."""
+    from csdp.planning.protection import protection
+
+    ceilings = {promise.name: promise.ceiling for promise in promises}
+    return protection(
+        plan,
+        ceilings.get("present"),
+        ceilings.get("every_moment"),
+        budget=limits.get("budget"),
+        moment_limit=limits.get("moment_limit"),
+    ).to_dict()
 
 
 def _worth(ledger: Ledger, dataset: str, plan: Plan) -> dict[str, Any] | None:
@@ -275,6 +293,11 @@ def _ceiling(publisher: Standing, state: State | None, budget: float | None, *, 
         # Late readings leak more than planned ones, but no reading is newer than the smallest age.
         return max(component.cap(component.ages[0])[0] for component in accountant.components)
     return accountant.ceiling()
+
+
+def _kept(ever: float, limit: float | None, spent: float) -> float:
+    """What releases come to in the end; no release is made that passes the limit, which may have been lowered."""
+    return ever if limit is None else min(ever, max(limit, spent))
 
 
 def _reason_kind(skip: Skipped) -> str:

@@ -129,7 +129,9 @@ def write_pages(
 
 
 def _doubt(certificate: Certificate) -> str:
-    """What a reader of a page must know first if the data do not accept the model."""
+    """What a reader of a page must know first if the data do not accept the model, or if there is none."""
+    if certificate.model["status"] == "none":
+        return f"{certificate.model['words']} It holds under any model; nothing is promised about the present."
     event = certificate["event"].epsilon
     return (
         f"{certificate.model['words']} Rely on the event level alone, epsilon {as_text(event)} ({in_words(event)}): it "
@@ -191,6 +193,7 @@ def report_ledger(
         certificate,
         plan=plan,
         budget=budget,
+        has_model=plan.verdict.status != "none",
         drawn=DRAWN,
         version=version,
     )
@@ -214,10 +217,9 @@ def _draw_ledger(
     def draw_release(truth: Sequence[series.TruthRecord]) -> Figure:
         return figures.release_figure(released, what=what, truth=truth, usual=usual, days=labels, axis=axis)
 
-    drawings = {
-        "release": draw_release(()),
-        "history": figures.leakage_history_figure(leakages, budget=budget, days=labels, axis=axis),
-    }
+    drawings = {"release": draw_release(())}
+    if plan.verdict.status != "none":  # without a model nothing is said of the present
+        drawings["history"] = figures.leakage_history_figure(leakages, budget=budget, days=labels, axis=axis)
     if panel is not None:
         first, last = released[0].tick, released[-1].tick
         truth = [record for record in series.truth_records(plan, panel) if first <= record.tick <= last]
