@@ -32,7 +32,7 @@ _LETTERS = {
     "Delta": "Δ",
     "infty": "∞",
     "ell": "ℓ",
-    **{word: word for word in ("ln", "max", "min", "sup", "tanh", "Pr")},
+    **{word: word for word in ("ln", "max", "min", "sup", "cosh", "tanh", "Pr")},
 }
 _LARGE = {"sum": "∑", "prod": "∏", "int": "∫"}
 _OPERATORS = {

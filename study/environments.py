@@ -68,10 +68,10 @@ def list_models(name: str) -> dict[str, dict[str, Any]]:
 
 
 def fit_model(panel: csdp.Panel, settings: dict[str, Any]) -> Any:
-    """One model, fitted on public readings."""
+    """One model, fitted on public readings, without the class that grows around it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return csdp.fit(panel, public=True, **settings)
+        return csdp.fit(panel, public=True, **settings).without_family()
 
 
 def describe_model(name: str, model: str, panel: csdp.Panel | None = None) -> ModelRow:

@@ -91,7 +91,13 @@ def _expected(model: Model, members: list[int], parts: Floats, exponent: float, 
 def _simulated_counts(model: Model, age: int) -> Counts:
     """The transitions of a simulation over one lag; kept, because a search asks for many noise levels."""
     ticks = max(20 * age, min(_SIMULATED, _MOST_READINGS // model.sequences))
-    return freeze(count_lag(model.simulate(ticks, seed=0), model.states, age))
+    return freeze(count_lag(_simulated(model, ticks), model.states, age))
+
+
+@lru_cache(maxsize=4)
+def _simulated(model: Model, ticks: int) -> npt.NDArray[Any]:
+    """One simulation for all ages, mostly of the same length."""
+    return freeze(model.simulate(ticks, seed=0))
 
 
 def observed_leakage(

@@ -18,9 +18,8 @@ def chain_of(direction):
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_a_fit_finds_the_kernel_of_its_direction(direction):
     truth = chain_of(direction)
-    fitted = csdp.fit(truth.simulate(30_000, seed=4), public=True, direction=direction)
+    fitted = csdp.fit(truth.simulate(10_000, seed=4), public=True, direction=direction)
     assert fitted.direction == direction
-    assert {member.direction for member in fitted.family} == {direction}
     own = (lambda chain: chain.kernel()) if direction == "forward" else (lambda chain: chain.backward_kernel())
     assert np.abs(own(fitted) - own(truth)).max() < 0.05
     assert FitRecord.from_dict(fitted.fitted.to_dict()) == fitted.fitted

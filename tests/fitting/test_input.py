@@ -36,7 +36,6 @@ def test_panels_arrays_and_lists_give_the_same_chain():
         ({"a": [0, 1]}, {}, "dict given; a Panel or .* csdp.read_panel reads files and data frames"),
         (STATES, {"states": 1}, "states: 1 given"),
         (STATES, {"method": "guess"}, "method"),
-        (STATES, {"ensemble": -1}, "ensemble"),
     ],
 )
 def test_bad_input_is_refused(data, settings, told):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import csdp
-from csdp.chain import Evidence, Family
+from csdp.chain import Evidence, Family, FitRecord
 from csdp.chain.files import load_model, save_model
 from csdp.errors import AlteredPlanError, BudgetExceeded, PrivacyLeakWarning, UncheckedModelError
 from csdp.report.certificate import UNPAID_WORDS, certify
@@ -29,10 +29,21 @@ def slow_states(ticks: int, sequences: int, seed: int) -> np.ndarray:
     return (level > 0).astype(np.int8)
 
 
+def own_chain(states: np.ndarray) -> csdp.CoupledChain:
+    """The frequencies of single steps, back in time; no tests, no class."""
+    sequences = states.shape[1]
+    counts = np.zeros((sequences, 2, 2))
+    np.add.at(counts, (np.arange(sequences), states[1:], states[:-1]), 1)
+    moves = np.zeros((sequences, sequences, 2, 2))
+    moves[...] = 0.5
+    moves[np.arange(sequences), np.arange(sequences)] = counts / counts.sum(axis=2, keepdims=True)
+    return csdp.CoupledChain(np.eye(sequences), moves, direction="backward")
+
+
 @pytest.fixture(scope="module")
 def rejected():
     states = slow_states(3000, 5, seed=1)
-    return csdp.fit(states, public=True, neighbours=0, direction="backward")
+    return csdp.check_model(own_chain(states), states)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +81,7 @@ def test_the_verdict_survives_files_and_what_is_made_of_a_model(rejected, tmp_pa
     again = load_model(tmp_path / "chain.json")
     plan = csdp.Plan(again, "mean", 2, 0.5)
     read = csdp.Plan.from_json(plan.to_json())
-    parts = [again, again.without_family(), again.subchain([0, 1]), *again.family.members]
+    parts = [again, again.subchain([0, 1]), *Family([again]).members]
     assert {part.verdict.status for part in parts} == {"rejected"}
     assert read.verdict == plan.verdict
     assert read.digest == plan.digest
@@ -84,8 +95,7 @@ def test_no_chain_passes_for_one_that_was_accepted(rejected):
     content = json.loads(plan.to_json())
     for evidence in ({"status": "accepted", "reason": ""}, None):
         edited = json.loads(json.dumps(content))
-        for member in edited["chain"]:
-            member["evidence"] = evidence
+        edited["chain"][0]["evidence"] = evidence
         with pytest.raises(AlteredPlanError):
             csdp.Plan.from_json(json.dumps(edited))
 
@@ -125,9 +135,7 @@ def test_a_declared_model_needs_no_flag_and_is_called_declared(declared, tmp_pat
 
 
 def test_a_fit_of_an_earlier_version_counts_as_not_tested(declared, tmp_path):
-    chain = csdp.fit(declared.simulate(500, seed=1), public=True)
-    assert chain.verdict.status == "accepted"
-    old = chain.carrying(fitted=chain.fitted, fit_cost=chain.fit_cost)  # as a file of 0.2 has it
+    old = declared.carrying(fitted=FitRecord("em", 499, public=True))  # as a file of 0.2 has it
     with pytest.raises(UncheckedModelError, match="MODEL NOT TESTED: fitted by a version of csdp that did not"):
         publish(csdp.Plan(old, "mean", 1, 0.5), tmp_path)
     past = declared.simulate(500, seed=2)
@@ -138,6 +146,19 @@ def test_a_model_is_judged_by_a_past_that_contradicts_it(declared):
     assert csdp.check_model(declared, declared.simulate(2000, seed=1)).verdict.status == "accepted"
     assert csdp.check_model(declared, slow_states(2000, 2, seed=1)).verdict.status == "rejected"
     assert csdp.check_model(declared, declared.simulate(60, seed=1)).verdict.status == "untested"
+
+
+def test_what_a_past_accepts_is_the_class_and_not_its_point(declared, tmp_path):
+    """The class may have grown: a memory, edges, slow levels. What is made of the chain alone has none of them."""
+    graph = csdp.InfluenceGraph.declared(declared.names, own=0.6, others={("x1", "x2"): 0.3, ("x2", "x1"): 0.5})
+    point = declared.carrying(evidence=Evidence("accepted"))
+    chain = point.carrying(evidence=Evidence("accepted"), family=graph.with_point(point))
+    assert csdp.Plan(chain, "mean", 0, 0.5).verdict.status != "rejected"
+    assert chain.verdict.status == "accepted"
+    for alone in (chain.without_family(), chain.subchain([0, 1])):
+        assert alone.verdict.status == "untested"
+        with pytest.raises(UncheckedModelError, match="accepts the class that was grown around it, not the chain alone"):
+            publish(csdp.Plan(alone, "mean", 0, 0.5), tmp_path)
 
 
 # ---- fits that are neither public nor paid for ---------------------------------------------------------------------
@@ -166,7 +187,7 @@ def test_an_unpaid_fit_of_private_readings_costs_an_infinite_epsilon(unpaid, tmp
 
 
 def test_the_cost_of_an_unpaid_fit_is_carried_along(unpaid):
-    made = [unpaid.without_family(), *unpaid.family.members, Family([unpaid, unpaid])]
+    made = [unpaid.without_family(), unpaid.subchain([0, 1]), Family([unpaid, unpaid])]
     for model in (*made, csdp.CoupledChain.from_dict(json.loads(unpaid.to_json()))):
         assert math.inf in csdp.chain.private_fits(model).values()
 
@@ -198,7 +219,8 @@ def delayed_copies(ticks: int, sequences: int, lag: int, seed: int) -> np.ndarra
 
 
 def test_what_the_data_show_at_the_plans_own_age_rejects_the_model():
-    chain = csdp.fit(delayed_copies(2000, 4, lag=5, seed=1), public=True, neighbours=0)
+    states = delayed_copies(2000, 4, lag=5, seed=1)
+    chain = csdp.check_model(own_chain(states), states)
     assert chain.verdict.status == "accepted"
     assert csdp.Plan(chain, "mean", 4, 1.0).verdict.status == "accepted"
     plan = csdp.Plan(chain, "mean", 5, 1.0)
@@ -210,7 +232,7 @@ def test_what_the_data_show_at_the_plans_own_age_rejects_the_model():
 
 
 def test_an_age_beyond_what_was_counted_is_not_tested(declared):
-    chain = csdp.fit(declared.simulate(200, seed=1), public=True)
+    chain = csdp.check_model(declared, declared.simulate(200, seed=1))
     assert csdp.Plan(chain, "mean", 10, 1.0).verdict.status == "accepted"
     assert csdp.Plan(chain, "mean", 11, 1.0).verdict.status == "untested"
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self
 
@@ -213,10 +214,10 @@ class Model(ABC):
         return copy
 
     def without_family(self) -> Self:
-        """The point estimate alone, with the record, the cost and the evidence of its fit."""
+        """The point estimate alone, with the record and the cost of its fit; not tested if its past accepts the class."""
         if self.family is None:
             return self
-        return self.carrying(fitted=self.fitted, fit_cost=self.fit_cost, evidence=self.evidence)
+        return self.carrying(fitted=self.fitted, fit_cost=self.fit_cost, evidence=self.derived_evidence)
 
     @property
     def verdict(self) -> Verdict:
@@ -227,8 +228,13 @@ class Model(ABC):
 
     @property
     def derived_evidence(self) -> Evidence | None:
-        """The evidence that a model made of this one carries."""
-        return self.evidence if self.evidence is not None or self.fitted is None else NOT_TESTED
+        """The evidence that a model made of this one carries: what a past accepts with a family is the family."""
+        if self.evidence is None:
+            return None if self.fitted is None else NOT_TESTED
+        if self.family is None or self.evidence.status != "accepted":
+            return self.evidence
+        reason = "its public past accepts the class that was grown around it, not the chain alone; use it with its family"
+        return replace(self.evidence, status="untested", reason=reason)
 
     def part_evidence(self, members: Sequence[int]) -> Evidence | None:
         """The evidence that some sequences of this model carry."""

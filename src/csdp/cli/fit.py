@@ -174,13 +174,15 @@ def _print_fit(chain: Chain, quality: FitQuality | str, *, public: bool) -> None
                 "is refused. Use finer states (--states), or a query of states."
             ]
         )
-    if record.confidence is not None:
+    if record.assumes:
         print_lines(
             [
-                f"Family: every process within limits that hold together with confidence {record.confidence:g}, also "
-                "if it changes over time; certificates hold for each of them, not for someone unsure which is true."
+                f"The class that is certified: {record.assumes}. Its limits hold together with confidence "
+                f"{record.confidence:g}."
             ]
         )
+        print_lines(f"  {step}" for step in record.growing)
+        print_lines([f"The tests: {record.power}."] if record.power else [])
     if record.gains:
         print_lines(["Gain over independent chains, nats per held-out tick (standard error):"])
         print_lines(f"  {name}: {gain:.3f} ({error:.3f})" for name, gain, error in record.gains)
