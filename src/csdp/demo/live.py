@@ -212,8 +212,6 @@ class LiveDemo:
 _SPEC = """dataset = "{dataset}"
 ledger = "ledger.db"
 plan = "plan.json"
-# An example: the flights reject the model, and the page says so.
-model_unchecked = true
 anyway = true  # the slider also has budgets that are too small to be of use
 
 [limits]
