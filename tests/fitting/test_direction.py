@@ -7,6 +7,8 @@ import csdp
 from csdp.chain import FitRecord
 from csdp.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("ungrown")
+
 COUPLING = [[0.55, 0.45, 0.0], [0.05, 0.5, 0.45], [0.4, 0.0, 0.6]]
 MOVES = [[[0.95, 0.05], [0.1, 0.9]], [[0.85, 0.15], [0.05, 0.95]], [[0.9, 0.1], [0.3, 0.7]]]
 
@@ -18,7 +20,7 @@ def chain_of(direction):
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_a_fit_finds_the_kernel_of_its_direction(direction):
     truth = chain_of(direction)
-    fitted = csdp.fit(truth.simulate(10_000, seed=4), public=True, direction=direction)
+    fitted = csdp.fit(truth.simulate(30_000, seed=4), public=True, direction=direction)
     assert fitted.direction == direction
     own = (lambda chain: chain.kernel()) if direction == "forward" else (lambda chain: chain.backward_kernel())
     assert np.abs(own(fitted) - own(truth)).max() < 0.05

@@ -12,6 +12,8 @@ from csdp.errors import InputError, PrivacyLeakWarning
 from csdp.fitting.drift import DriftCheck
 from fitting.systems import random_chain
 
+pytestmark = pytest.mark.usefixtures("ungrown")
+
 PAIR = csdp.CoupledChain([[0.7, 0.3], [0.4, 0.6]], [[0.8, 0.2], [0.4, 0.6]])
 
 

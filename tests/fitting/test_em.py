@@ -10,6 +10,8 @@ from csdp.fitting.em import Effort, fit_target
 from csdp.fitting.sample import complete_graph, read_sample
 from fitting.systems import kernel_error, long_run, plain_log_likelihood, random_chain
 
+pytestmark = pytest.mark.usefixtures("ungrown")
+
 
 def public(data, **settings):
     return csdp.fit(data, **{"public": True, **settings})

@@ -14,6 +14,8 @@ from csdp.fitting.environment import ChainCandidate, fit_candidate, read_clock
 from csdp.fitting.sample import ignore_progress, read_sample
 from fitting.systems import random_chain
 
+pytestmark = pytest.mark.usefixtures("ungrown")
+
 QUIET, BUSY = [[0.9, 0.1], [0.5, 0.5]], [[0.5, 0.5], [0.1, 0.9]]
 
 

@@ -9,6 +9,8 @@ import csdp
 from csdp.errors import InputError, TooLargeError
 from fitting.systems import random_chain
 
+pytestmark = pytest.mark.usefixtures("ungrown")
+
 STATES = random_chain(1, 3, 2).simulate(300, seed=1).astype(np.int64)
 
 

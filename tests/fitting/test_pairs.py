@@ -16,6 +16,8 @@ from csdp.fitting.sample import (
 )
 from fitting.systems import plain_pair_counts
 
+pytestmark = pytest.mark.usefixtures("ungrown")
+
 
 def ring(s, ticks, seed, m=2):
     coupling = {(j, j): 0.5 for j in range(s)} | {(j, (j - 1) % s): 0.5 for j in range(s)}

@@ -14,6 +14,8 @@ from csdp.fitting.sample import Graph, complete_graph, graph_of_pairs, pair_coun
 from csdp.noise import variance
 from fitting.systems import random_chain
 
+pytestmark = pytest.mark.usefixtures("ungrown")
+
 
 def test_private_data_warns_unless_public_or_paid_for():
     states = random_chain(1, 2, 2).simulate(200, seed=1)

@@ -9,6 +9,8 @@ import csdp
 from csdp.errors import InputError, PrivacyLeakWarning
 from fitting.systems import plain_log_likelihood, random_chain, shocked
 
+pytestmark = pytest.mark.usefixtures("ungrown")
+
 
 def fitted(data, **settings):
     return csdp.fit(data, **{"public": True, **settings})

@@ -11,6 +11,8 @@ import csdp
 from csdp.fitting.checks import EnvironmentPrediction, add_environments
 from csdp.fitting.sample import read_sample
 
+pytestmark = pytest.mark.usefixtures("ungrown")
+
 SWITCHING = [[0.9, 0.1], [0.2, 0.8]]
 
 

@@ -8,6 +8,8 @@ from csdp.accountant import Accountant
 from csdp.errors import InputError
 from csdp.fitting.checks import check_readings
 
+pytestmark = pytest.mark.usefixtures("ungrown")
+
 RANGE = csdp.ReadingRange(-3, 3, 0.01)
 
 

@@ -157,7 +157,9 @@ def test_what_a_past_accepts_is_the_class_and_not_its_point(declared, tmp_path):
     assert chain.verdict.status == "accepted"
     for alone in (chain.without_family(), chain.subchain([0, 1])):
         assert alone.verdict.status == "untested"
-        with pytest.raises(UncheckedModelError, match="accepts the class that was grown around it, not the chain alone"):
+        with pytest.raises(
+            UncheckedModelError, match="accepts the class that was grown around it, not the chain alone"
+        ):
             publish(csdp.Plan(alone, "mean", 0, 0.5), tmp_path)
 
 

@@ -214,7 +214,7 @@ class Model(ABC):
         return copy
 
     def without_family(self) -> Self:
-        """The point estimate alone, with the record and the cost of its fit; not tested if its past accepts the class."""
+        """The point estimate alone, with record and cost of its fit; not tested if its past accepts the class."""
         if self.family is None:
             return self
         return self.carrying(fitted=self.fitted, fit_cost=self.fit_cost, evidence=self.derived_evidence)
@@ -233,7 +233,9 @@ class Model(ABC):
             return None if self.fitted is None else NOT_TESTED
         if self.family is None or self.evidence.status != "accepted":
             return self.evidence
-        reason = "its public past accepts the class that was grown around it, not the chain alone; use it with its family"
+        reason = (
+            "its public past accepts the class that was grown around it, not the chain alone; use it with its family"
+        )
         return replace(self.evidence, status="untested", reason=reason)
 
     def part_evidence(self, members: Sequence[int]) -> Evidence | None:

@@ -181,11 +181,14 @@ def fit_environments(
     if clock is not None:
         compared = Comparison(readings, direction, effort, progress)
         gains = [compared.best_shrinkage(ChainCandidate("clock", members, clock))]
+    elif count is not None:
+        compared = Comparison(readings, direction, effort, progress)
+        gains = compared.growing_counts(ChainCandidate("hidden", members), (count,))
     else:
         # Their number is a choice of the model too: it is made where the class grows, never where it is judged.
         growing = readings.between(0, round(readings.states.shape[0] * GROWING))
         compared = Comparison(growing, direction, effort, progress)
-        gains = compared.growing_counts(ChainCandidate("hidden", members), COUNTS if count is None else (count,))
+        gains = compared.growing_counts(ChainCandidate("hidden", members), COUNTS)
     chosen = max(gains, key=lambda each: each.gain).candidate
     estimate = fit_candidate(chosen, readings.in_direction(direction), effort=effort, progress=progress)
     tried = tuple((f"{each.candidate.name}, {direction}", each.gain, each.error) for each in gains)
