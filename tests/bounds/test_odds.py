@@ -69,6 +69,21 @@ def test_windows_and_the_law_forwards_keep_the_limits_that_are_derived():
     assert min(ratios.values()) > 1 - 1e-9
 
 
+def test_a_sequence_that_is_followed_has_no_windows_if_it_remembers():
+    """The newest value of the follower reveals the missing one: it moves log odds by 1.71 along no edge."""
+    parents = (((0, 1), (0, 2)), ((1, 1), (0, 1)))
+    second = law_of([[0.0, 2.0]] * 2)  # of the first sequence, by its values at lags 1 and 2
+    follows = law_of([[-6.0, 6.0]] * 2)  # of the other one, by its own value and that of the first at lag 1
+    joint = np.full((2, 2, 2), 1 / 8)  # the first one at slices 2 and 1, the second one at slice 1
+    joint = np.einsum("xyz,yxu,zyv->xyzuv", joint, second, follows)  # both at slice 0
+    old = np.einsum("xyzuv,uyw->uvw", joint, second)
+    assert largest_odds(old, 1) > 1.5
+    with pytest.raises(InputError, match="have no windows"):
+        class_limits.make_windows(
+            class_limits.ClassLimits(parents, np.ones((2, 2)), np.ones((2, 2)), np.zeros((2, 2)), 1.0), 2
+        )
+
+
 def near_without_mixture(limits, j, distance, lag):
     return max((float(limits.odds[j, p]) for p, (_, own) in enumerate(limits.parents[j]) if own == lag), default=0.0)
 
