@@ -58,6 +58,7 @@ def tags_of(case: Case) -> set[str]:
         "joint chain": any(spec.coupling is None and not spec.windows for spec in specs),
         "backward chain": any(spec.direction == "backward" and not spec.windows for spec in specs),
         "graph": any(spec.windows for spec in specs),
+        "limits of odds": any(spec.levels is not None for spec in specs),
         "longer memory": any(len(spec.windows) > 1 for spec in specs),
         "edges inside a tick": any(edge[2] == 0 for spec in specs for window in spec.windows for edge in window),
         "family at once": any(spec.margin is not None for spec in specs),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attacks.models import Spec, graph_or_other_spec, other_spec, random_spec
+from attacks.models import Spec, graph_or_other_spec, odds_or_other_spec, other_spec, random_spec
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -24,6 +24,8 @@ TABLES = ("above", "weighted", "average", "gap")
 OTHER_MODELS = 1_000_000
 #: From here on most models are graphs.
 GRAPHS = 2_000_000
+#: From here on most graphs are limits of odds.
+ODDS = 3_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,6 +195,7 @@ def random_case(seed: int) -> Case:
 def _with_other_models(rng: Random, case: Case) -> Case:
     """The same history with models of other kinds, and states that change from plan to plan."""
     draw = graph_or_other_spec if case.seed >= GRAPHS else other_spec
+    draw = odds_or_other_spec if case.seed >= ODDS else draw
     made: dict[int, Spec] = {}
     plans = []
     for plan in case.plans:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,12 +11,13 @@ import numpy as np
 
 import csdp
 from attacks.cases import Ask, PlanSpec
-from attacks.models import Spec
+from attacks.models import Spec, added
 from csdp import fran
 from csdp.accountant import build
 from csdp.plan import Plan
 from csdp.query import PerGroup
 from csdp.schedule import Schedule
+from oracle import Edge
 
 logging.getLogger("csdp.publisher").addHandler(logging.NullHandler())  # histories publish recorded ticks again
 
@@ -31,7 +32,12 @@ def make_chain(spec: Spec) -> Any:
     """The model of the library."""
     rest: dict[str, Any] = {"values": spec.values, "names": NAMES[: spec.s]}
     chain: Any
-    if spec.windows:
+    if spec.levels is not None:
+        windows = [[_odds_window(edges) for edges in spec.windows]]
+        shape = {"sequences": spec.s, "states": spec.m, "values": spec.values.tolist(), "names": list(rest["names"])}
+        graph = {"schema": csdp.InfluenceGraph.schema, "windows": windows, "forward": [_odds_window(spec.ahead)]}
+        chain = csdp.InfluenceGraph.from_dict({**graph, **shape})
+    elif spec.windows:
         chain = csdp.InfluenceGraph(spec.s, spec.values, spec.windows, names=rest["names"])
         matrices = [np.asarray(edge[4]).tolist() for edge in spec.ahead]
         ahead = {"matrices": matrices, "edges": [[*edge[:4], n] for n, edge in enumerate(spec.ahead)]}
@@ -46,6 +52,15 @@ def make_chain(spec: Spec) -> Any:
     if spec.fit is not None:
         chain = chain.carrying(fit_cost={"epsilon": spec.fit, "mechanism": "counts", "sensitivity": 4})
     return chain if spec.margin is None else csdp.InfluenceGraph.around(chain, spec.margin)
+
+
+def _odds_window(edges: Sequence[Edge]) -> dict[str, Any]:
+    """Limits of the log odds that parents add."""
+    limits = []
+    for edge in edges:
+        moved = added(edge)[None] - added(edge)[:, None]
+        limits.append([*edge[:3], float(np.ptp(moved, axis=-1).max()) * (1 + 1e-12)])
+    return {"odds": limits}
 
 
 def make_query(ask: Ask, spec: Spec) -> Any:

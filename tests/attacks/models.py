@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attacks.processes import Limits, ahead, back, backward_world, coupled_laws, periodic_world, product_kernel
-from oracle import Edge, Rooted, World, closed_classes, connected, joint_kernel, mixture_law
+from oracle import Edge, Law, Rooted, World, closed_classes, connected, joint_kernel, mixture_law
 
 Array = NDArray[np.float64]
 Random = np.random.Generator
@@ -32,7 +32,8 @@ class Spec:
     `direction` "backward": the same numbers say what came before. `margin`: all backward processes whose influences are
     at most so much worse than those of this chain. `environments`: one chain for each environment; `how` it comes
     about, "clock" (`cycle`) or "hidden" (`switching`), and `seed` of the paths that are tried. `windows`: a graph of
-    mixtures instead, by distance from the present, and its `ahead`, the edges of later values.
+    mixtures instead, by distance from the present, and its `ahead`, the edges of later values. `levels`: the logs of
+    their matrices are what parents add to log odds instead, at levels of this seed, others at every tick.
     """
 
     s: int
@@ -52,6 +53,7 @@ class Spec:
     seed: int = 0
     windows: tuple[tuple[Edge, ...], ...] = ()
     ahead: tuple[Edge, ...] = ()
+    levels: int | None = None
 
     @property
     def parts(self) -> list[list[int]]:
@@ -72,6 +74,7 @@ class Spec:
         more += "" if self.direction == "forward" else ", backward"
         if self.windows:
             law = f"windows {self.windows}, ahead {self.ahead}"
+            more += "" if self.levels is None else f", log odds at levels {self.levels}"
         more += "" if self.margin is None else f", all within {self.margin}, seed {self.seed}"
         if self.environments:
             law = f"{self.how} {self.cycle or ''} {'' if self.switching is None else self.switching.tolist()}"
@@ -246,6 +249,39 @@ def graph_or_other_spec(rng: Random, given: Spec) -> Spec:
     return replace(given, kind="graph", direction="backward", windows=windows, ahead=ahead)
 
 
+def odds_or_other_spec(rng: Random, given: Spec) -> Spec:
+    """A graph of limits of odds, or another model."""
+    spec = graph_or_other_spec(rng, given)
+    if not spec.windows or rng.random() < 0.3:
+        return spec
+    return replace(spec, kind="odds", levels=int(rng.integers(2**31)))
+
+
+def added(edge: Edge) -> Array:
+    """What a parent adds to the log odds of a child, by its state."""
+    return np.asarray(6.0 * edge[3] * np.log(np.asarray(edge[4]) + 0.03))
+
+
+def odds_law(spec: Spec) -> Law:
+    """Log odds that add up, at levels that are anything at every tick."""
+
+    @lru_cache(maxsize=4096)
+    def law(i: int, tick: int) -> tuple[list[tuple[int, int]], Array]:
+        if tick == 0:
+            return [], np.full(spec.m, 1 / spec.m)
+        edges = spec.ahead if tick > 0 else spec.windows[min(-tick, len(spec.windows)) - 1]
+        own = [edge for edge in edges if edge[0] == i]
+        rng = np.random.default_rng([19, spec.levels, i, tick + 1000])
+        logs = np.zeros((spec.m,) * (len(own) + 1)) + rng.choice([0.0, 1.0, 4.0]) * rng.normal(size=spec.m)
+        for n, edge in enumerate(own):
+            logs = logs + added(edge).reshape((spec.m,) + (1,) * (len(own) - 1 - n) + (spec.m,))
+        table = np.exp(logs - logs.max(axis=-1, keepdims=True))
+        ends = [(k, tick - lag if tick > 0 else tick + lag) for _, k, lag, *_ in own]
+        return ends, table / table.sum(axis=-1, keepdims=True)
+
+    return law
+
+
 def _edges(rng: Random, given: Spec, longest: int) -> tuple[Edge, ...]:
     """Every sequence follows itself and others: ticks that are next to its own, and those before it in its tick."""
     edges: list[Edge] = []
@@ -276,7 +312,9 @@ def worlds_of(spec: Spec) -> tuple[World | Rooted, ...]:
     members. Where the law of a first or last slice is anybody's, it is one under which sequences are independent.
     """
     if spec.windows:
-        return (Rooted(mixture_law(spec.windows, spec.m, spec.ahead), spec.s, spec.m),)
+        mixtures = spec.levels is None
+        law = mixture_law(spec.windows, spec.m, spec.ahead) if mixtures else odds_law(spec)
+        return (Rooted(law, spec.s, spec.m),)
     rng, whole = np.random.default_rng([17, spec.seed]), (FIRST, LAST, spec.s, spec.m)
     if spec.how == "clock":
         kernels = [spec.environments[e].kernel for e in spec.cycle]

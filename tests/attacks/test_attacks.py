@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from attacks.campaign import reported, run_case, run_seeds
-from attacks.cases import GRAPHS, OTHER_MODELS, Ask, Case, PlanSpec, Step, random_case
+from attacks.cases import GRAPHS, ODDS, OTHER_MODELS, Ask, Case, PlanSpec, Step, random_case
 from attacks.history import Outcome
 from attacks.models import Spec
 from attacks.plants import (
@@ -39,6 +39,7 @@ from oracle import joint_kernel
 SAMPLE = range(40 if os.environ.get("CSDP_FULL") else 24)
 OTHERS = range(OTHER_MODELS + 87, OTHER_MODELS + 107)  # with many clocks and hidden environments
 OF_GRAPHS = range(GRAPHS, GRAPHS + 16)
+OF_ODDS = range(ODDS, ODDS + 12)
 #: The sequences of a chain that wakes up late.
 LATE = (np.full((2, 2), 0.5), np.broadcast_to([[0.999, 0.001], [0.1, 0.9]], (2, 2, 2, 2)))
 
@@ -160,6 +161,13 @@ def test_no_number_of_graphs_is_below_the_truth() -> None:
         coverage.tags
     )
     assert {"change of plan", "unequal ages", "gaps"} <= set(coverage.tags)
+
+
+def test_histories_of_limits_of_odds_are_never_below_the_truth():
+    coverage = run_seeds(OF_ODDS)
+    assert not coverage.findings, "\n".join(reported(coverage))
+    assert coverage.checks > 150
+    assert {"limits of odds", "longer memory", "edges inside a tick", "change of plan"} <= set(coverage.tags)
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)

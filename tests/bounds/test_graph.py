@@ -18,6 +18,7 @@ from oracle import Law, Output, Rooted, TooManyError, conditional_law, digits_of
 
 from bounds.graphs import ROUNDING, graph_of, limits_of, mixture_window, stationary_pairs  # isort: skip
 from bounds.test_influence import random_system  # isort: skip
+from accountant.test_units import told_of_unit  # isort: skip
 
 
 def flip(p):
@@ -123,7 +124,8 @@ class System:
     m: int
     graph: csdp.InfluenceGraph
     law: Law
-    reach: int  #: slices before and after the roots that the law is known for
+    reach: int  #: slices before the roots that the law is known for
+    ahead: int | None = None  #: the same after them, if they are not as many
 
 
 def matrices(random, m, count):
@@ -268,13 +270,17 @@ class History:
     system: System
     outputs: list
     found: list  # (what, certified, truth)
+    unit: tuple[int, ...] = ()  # sequences whose states are one secret
 
     def compare(self, what, certified, watched):
         oldest = min(n for output in self.outputs for n in output.reads)
         newest = max(n for output in self.outputs for n in output.reads)
-        if watched - oldest > self.system.reach or newest - watched > self.system.reach:
+        reach = self.system.reach
+        if watched - oldest > reach or newest - watched > (reach if self.system.ahead is None else self.system.ahead):
             return
-        told = Rooted(self.system.law, self.system.s, self.system.m).told(self.outputs, watched)
+        world = Rooted(self.system.law, self.system.s, self.system.m)
+        told = told_of_unit(world, self.outputs, watched, self.unit) if self.unit else 0.0
+        told = max(told, world.told(self.outputs, watched))
         self.found.append((f"{what}, {self.system.kind}", certified, told))
 
 
@@ -283,16 +289,21 @@ def compare_with_truth(seed):
     random = np.random.default_rng([21, seed])
     s, m = SIZES[random.integers(len(SIZES))]
     system = KINDS[random.integers(len(KINDS))](random, s, m)
-    history = History(system, [], [])
+    return compare_history(random, system)
+
+
+def compare_history(random, system, *, oldest=3, unit=()):
+    """The same of a random history of a system."""
+    history = History(system, [], [], unit)
     limit, as_planned = int(random.integers(0, 3)), random.random() < 0.3
-    ask, plan = draw_plan(random, system, 0 if as_planned else limit)
+    ask, plan = draw_plan(random, system, 0 if as_planned else limit, oldest, unit)
     changes = not as_planned and random.random() < 0.4
     accountant, cost, worst = Accountant(plan), 0.0, 0
     state, tick = accountant.start(), 10
     for n in range(int(random.integers(1, 5))):
         if n == 1 and changes:
             history.system = other_system(random, system)
-            ask, plan = draw_plan(random, history.system, limit)
+            ask, plan = draw_plan(random, history.system, limit, oldest, unit)
             following = Accountant(plan)
             state = following.take_over(accountant, state, tick=tick - 1, cost=cost) if cost else following.start()
             accountant = following
@@ -338,22 +349,23 @@ def other_system(random, system):
     return (mixtures, tables)[random.integers(2)](random, system.s, system.m)
 
 
-def draw_plan(random, system, limit):
-    oldest, s = min(system.reach, 3), system.s
+def draw_plan(random, system, limit, oldest=3, unit=()):
+    oldest, s = min(system.reach, oldest), system.s
     ask = asked(random, system.m)
     ages = [int(random.integers(0, oldest + 1))] * s
     if random.random() < 0.5:
         ages = random.integers(0, oldest + 1, s).tolist()
     epsilon_c = float(random.choice([0.1, 0.5, 1.0, 4.0]))
-    return ask, csdp.Plan(system.graph, ask.query, ages, epsilon_c, stale_limit=limit)
+    units = [unit] if unit else None
+    return ask, csdp.Plan(system.graph, ask.query, ages, epsilon_c, stale_limit=limit, units=units)
 
 
-def sweep(seeds):
+def sweep(seeds, compare=compare_with_truth):
     """All comparisons of some seeds: (seed, what, certified, truth)."""
     found = []
     for seed in seeds:
         try:
-            found += [(seed, *one) for one in compare_with_truth(seed)]
+            found += [(seed, *one) for one in compare(seed)]
         except TooManyError:
             continue
     return found

@@ -36,31 +36,36 @@ _STALLED = 16
 
 
 def follow_to_rest(advance: Advance, cost: Floats, off_diagonal: Floats) -> Floats | None:
-    """A state that `cost` at every step does not raise, close to the least one; None if none is found.
+    """A state that `cost` at every step does not raise, close to the least one; None if none is found."""
+    return rest_of(lambda state: cost + advance(state), cost, off_diagonal)
+
+
+def rest_of(step: Advance, start: Floats, off_diagonal: Floats) -> Floats | None:
+    """A state that a step, one more release with it, does not raise, close to the least one; None if none is found.
 
     Follows the rule until the remaining way can be extrapolated, checks the guess from above, and comes down again.
     """
-    state, before = cost, np.inf
+    state, before = start, np.inf
     for _ in range(_LONGEST):
-        following = cost + advance(state)
+        following = step(state)
         if not np.isfinite(following).all():
             return np.asarray(np.where(off_diagonal > 0, np.inf, 0.0) + np.zeros_like(state))  # nothing raises it
         moved = float((following - state).max())
         rate = moved / before if before > 0 else 0.0
         guess = following + (following - state) * (min(rate, 0.999) / (1 - min(rate, 0.999)) * 1.1 + 1e-9)
         guess = guess + 1e-12 * float(guess.max()) * off_diagonal
-        if rate < 0.999 and (cost + advance(guess) <= guess).all():
-            return _descend(advance, cost, guess)
+        if rate < 0.999 and (step(guess) <= guess).all():
+            return _descend(step, guess)
         if moved == 0:
             return state
         state, before = following, moved
     return None
 
 
-def _descend(advance: Advance, cost: Floats, state: Floats) -> Floats:
+def _descend(step: Advance, state: Floats) -> Floats:
     """From a state that a release does not raise down to rest."""
     for _ in range(_LONGEST):
-        following = np.minimum(cost + advance(state), state)
+        following = np.minimum(step(state), state)
         if float((state - following).max()) <= _CLOSE * float(state.max()):
             return following
         state = following

@@ -11,8 +11,9 @@ import numpy as np
 
 from csdp.accountant.component import PEAK_STEPS, WINDOW_STEPS, Before, Component, Kind, Read, worst_component
 from csdp.accountant.fixed_point import follow_to_rest
-from csdp.accountant.moment import every_moment
+from csdp.accountant.moment import every_moment, past_at_rest
 from csdp.accountant.record import Lateness, Stale, was_late
+from csdp.bounds.graph import GraphRule
 from csdp.bounds.influence import Recursion, add_swing, influence_rule
 from csdp.bounds.metric import PAIR_STATES
 from csdp.bounds.units import Units, largest_of
@@ -213,6 +214,10 @@ class InfluenceComponent(SequenceCosts):
         once = self.initial_state()
         for read in self.reads(False):
             once = self.add(once, read)
+        if isinstance(self._rule, GraphRule):
+            cost = once[: self._rule.shape[0]]
+            finished = past_at_rest(self._rule, cost)
+            return None if finished is None else self._rule.at_rest(cost, finished)
         rule, cost, kind = self._rule.reduced(once)
         state = follow_to_rest(rule.advance, cost, self._off_diagonal)
         return state if state is None or kind is None else state[kind]

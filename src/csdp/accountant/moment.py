@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from csdp.accountant.fixed_point import follow_to_rest
+from csdp.accountant.fixed_point import rest_of
 from csdp.bounds.graph import GraphRule
 from csdp.bounds.influence import add_swing
 from csdp.chain import InfluenceGraph
@@ -37,19 +37,20 @@ def every_moment(graph: InfluenceGraph, cost: Floats) -> Floats:
     memory = max(int(window.edge_lags.max(initial=1)) for window in graph.forward)
     past = GraphRule(graph.worlds)
     future = GraphRule([(window,) * memory for window in graph.forward])
-    before, after = _finished_at_rest(past, cost), _finished_at_rest(future, cost)
+    before, after = past_at_rest(past, cost), past_at_rest(future, cost)
     if before is None or after is None:
         return np.asarray(np.where(np.eye(graph.states) > 0, 0.0, np.inf) + np.zeros_like(cost))
     costs = [cost + 0.0 for _ in range(max(memory, past.memory))]
     for ago in range(memory):
         for lag in range(ago + 1, memory + 1):
-            passed = future.pull(after[lag - ago - 1], memory, lag)
+            passed = future.pull(after, memory, lag)
             costs[ago] = costs[ago] if passed is None else costs[ago] + passed
-    return add_swing(graph, past.root(costs, before))
+    return add_swing(graph, past.root(costs, [before] * past.memory))
 
 
-def _finished_at_rest(rule: GraphRule, cost: Floats) -> list[Floats] | None:
-    """Finished slices far from the root under a release at every tick, the newest first; None if none is found."""
-    off_diagonal = 1.0 - np.eye(rule.shape[1])
-    state = follow_to_rest(rule.advance, rule.add(rule.start(), cost), off_diagonal)
-    return None if state is None else list(rule.finished(state))
+def past_at_rest(rule: GraphRule, cost: Floats) -> Floats | None:
+    """A finished slice, far from the root, that a release at every tick does not raise; None if none is found.
+
+    Where all older slices are such a one, the next one is not above it: so no slice of any history is.
+    """
+    return rest_of(lambda older: rule.finish(cost, older), cost, 1.0 - np.eye(rule.shape[1]))

@@ -101,7 +101,9 @@ class GraphRule(SlicesRule):
             chosen = window.edge_lags == lag
             if rows is not None:
                 chosen &= np.isin(window.edge_sources, rows)
-            if chosen.any():
+            if chosen.all() and chosen.size:
+                rules.append(rule_of(window, window))
+            elif chosen.any():
                 place = np.arange(window.sequences)
                 rules.append(rule_of(window.part(chosen, place, window.sequences), window))
         return worst_rule(rules) if rules else None
@@ -142,9 +144,14 @@ class GraphRule(SlicesRule):
         queue, done = state.reshape(2, self.memory, *self.shape, self.shape[1])
         return queue, done
 
-    def finished(self, state: Floats) -> Floats:
-        """The final slices of a state, the newest first."""
-        return self._split(state)[1]
+    def finish(self, costs: Floats, older: Floats) -> Floats:
+        """A slice at least the memory away from the present that is finished, as all older ones are."""
+        distance = 2 * self.memory  # the last window from here on
+        return self.close(self.receive(costs, [older] * self.memory, distance), distance)
+
+    def at_rest(self, costs: Floats, finished: Floats) -> Floats:
+        """The state of slices that all cost the same and, once finished, are the same."""
+        return self._join([costs] * self.memory, [finished] * self.memory)
 
     def _join(self, queue: Sequence[Floats], done: Sequence[Floats]) -> Floats:
         return np.concatenate([*queue, *done])
@@ -177,15 +184,12 @@ class GraphRule(SlicesRule):
 def _levels(worlds: Sequence[Sequence[Window]], number: int) -> list[Indices]:
     """Parents inside a tick in groups, such that the children of each group are finished before it."""
     windows = [windows[number] for windows in worlds]
-    edges = sorted(
-        {
-            (int(i), int(k))
-            for window in windows
-            for i, k, lag in zip(window.edge_sources, window.edge_targets, window.edge_lags, strict=True)
-            if lag == 0
-        },
-        reverse=True,
-    )
+    inside = [window.edge_lags == 0 for window in windows]
+    ends = [
+        np.stack([window.edge_sources[each], window.edge_targets[each]], axis=1)
+        for window, each in zip(windows, inside, strict=True)
+    ]
+    edges = np.unique(np.concatenate(ends), axis=0)[::-1].tolist()
     depth: dict[int, int] = {}
     for parent, child in edges:  # parents in falling order, so that those of their children are known
         depth[parent] = max(depth.get(parent, 0), depth.get(child, 0) + 1)

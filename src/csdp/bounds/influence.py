@@ -407,40 +407,25 @@ class OddsRule(Recursion):
     """
 
     def __init__(self, odds: Odds) -> None:
-        self._edges = odds
-        degree = int(np.bincount(odds.edge_sources, minlength=1).max())
-        self._slack = 8.0 * UNIT * (degree + 32)
+        self._shown = odds.sequences, odds.states
+        order = np.argsort(odds.edge_sources, kind="stable")
+        starts = np.searchsorted(odds.edge_sources[order], np.arange(odds.sequences + 1))
+        limits = odds.odds[order]
+        self._edges = starts, odds.edge_targets[order].astype(np.int32), limits, np.tanh(limits / 4.0)
+        degree = int(np.diff(starts).max())
+        self._factor = 1.0 + 16.0 * UNIT * (degree + 32)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Sequences and states."""
-        return self._edges.sequences, self._edges.states
+        return self._shown
 
     def _step(self, state: Floats) -> Floats:
-        if not state.any():
-            return state
-        edges, (s, m) = self._edges, self.shape
-        passed = np.bincount(
-            edges.edge_sources,
-            compose_odds(edges.odds, state.max(axis=(1, 2))[edges.edge_targets]),
-            minlength=s,
-        )
-        return np.asarray((1.0 + self._slack) * passed[:, None, None] * (1.0 - np.eye(m)))
+        from csdp.bounds import loops
 
-
-def compose_odds(one: Floats, other: Floats) -> Floats:
-    """4 artanh(tanh(one / 4) tanh(other / 4)): what limits of log odds become along two edges in a row.
-
-    >>> compose_odds(np.array([2.0, np.inf, 1e-9, 50.0]), np.array([1.0, 3.0, 1e-9, 52.0])).tolist()
-    [0.45467258760529145, 3.0, 2.5e-19, 49.37347662496355]
-    """
-    least, most = np.minimum(one, other), np.maximum(one, other)
-    small = np.minimum(least, 4.0)  # beyond, the tangents are too close to 1
-    below = 4.0 * np.arctanh(np.tanh(small / 4.0) * np.tanh(most / 4.0))
-    with np.errstate(invalid="ignore"):
-        apart = np.where(np.isfinite(most), most - least, np.inf)
-    above = least + 2.0 * np.log1p(np.exp(-(least + most) / 2.0)) - 2.0 * np.log1p(np.exp(-apart / 2.0))
-    return np.asarray(np.where(np.isinf(least), np.inf, np.where(least < 4.0, below, above)))
+        out = np.empty_like(state)
+        loops.step_odds(*self._edges, self._factor, np.ascontiguousarray(state), out)
+        return out
 
 
 class WorstRule(Recursion):

@@ -201,6 +201,50 @@ def step_limits(starts: Any, targets: Any, gains: Any, bases: Any, most: Any, le
                     out[i, a, b] += np.log1p(best)
 
 
+@_jit
+def step_odds(starts: Any, targets: Any, odds: Any, tangents: Any, factor: Any, state: Any, out: Any) -> None:
+    """out[i, a, b] = sum over edges of 4 artanh(tanh(odds / 4) tanh(max b_k / 4)), for all a and b apart.
+
+    The terms of a source are added as tangents, tanh(x + y) = (tanh x + tanh y) / (1 + tanh x tanh y), with a logarithm
+    where their sum comes near 1 only. `tangents` are tanh(odds / 4); next to 1, if odds and range are both large, a
+    term is computed from these themselves.
+    """
+    s, m = state.shape[0], state.shape[1]
+    ranges, their = np.empty(s), np.empty(s)
+    for k in range(s):
+        most = 0.0
+        for a in range(m):
+            for b in range(m):
+                if state[k, a, b] > most or np.isnan(state[k, a, b]):
+                    most = state[k, a, b]
+        ranges[k], their[k] = most, np.tanh(most / 4.0)
+    for i in range(s):
+        total, above, below = 0.0, 0.0, 1.0  # the tangent is above / below
+        for e in range(starts[i], starts[i + 1]):
+            k = targets[e]
+            if odds[e] > 4.0 and ranges[k] > 4.0:
+                total += _far_odds(odds[e], ranges[k])
+                continue
+            term = tangents[e] * their[k]
+            above, below = above + term * below, below + term * above
+            if above > 0.5 * below:
+                total += 4.0 * np.arctanh(above / below)
+                above, below = 0.0, 1.0
+        total = (total + 4.0 * np.arctanh(above / below)) * factor
+        for a in range(m):
+            for b in range(m):
+                out[i, a, b] = 0.0 if a == b else total
+
+
+@_jit
+def _far_odds(one: Any, other: Any) -> Any:
+    """4 artanh(tanh(one / 4) tanh(other / 4)) of large numbers."""
+    least, most = min(one, other), max(one, other)
+    if np.isinf(most):
+        return least
+    return least + 2.0 * (np.log1p(np.exp(-(least + most) / 2.0)) - np.log1p(np.exp(-(most - least) / 2.0)))
+
+
 # ---- own lag blocks --------------------------------------------------------------------------------------------------
 
 #: Log ratios above the first count as infinite, and infinite ones as the second; results above the third are infinite.

@@ -490,13 +490,14 @@ class InfluenceGraph(Model):
         )
 
     def components(self) -> list[tuple[int, ...]]:
-        """Sets of sequences that are independent of each other."""
+        """Sets of sequences that are independent of each other; those with slow levels may have them in common."""
         from scipy.sparse import coo_array
 
         windows = [*(window for windows in self.worlds for window in windows), *(self.forward or ())]
+        slow = np.flatnonzero(self.swing.any(axis=(1, 2))) if self.swing is not None else np.empty(0, dtype=np.intp)
         ends = (
-            np.concatenate([window.edge_targets for window in windows]),
-            np.concatenate([window.edge_sources for window in windows]),
+            np.concatenate([*(window.edge_targets for window in windows), slow[1:]]),
+            np.concatenate([*(window.edge_sources for window in windows), slow[:-1]]),
         )
         shape = (self.sequences, self.sequences)
         return connected_parts(coo_array((np.ones(ends[0].size), ends), shape=shape))
@@ -752,6 +753,8 @@ def _check_window(window: Window, longest: int) -> None:
     ends = np.column_stack([window.edge_targets, lags, window.edge_sources])
     if len(np.unique(ends, axis=0)) != len(ends):
         raise InputError("windows: an edge appears twice; add up its weights, and mix its matrices")
+    if isinstance(window, Odds) and not (window.odds >= 0).all():
+        raise InputError("windows: limits of odds are numbers of 0 or more")
     if isinstance(window, Mixture):
         table, which = window.transition_table
         check_rows("matrices", table)

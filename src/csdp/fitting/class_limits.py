@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from csdp.chain.graph import Odds
+from csdp.errors import InputError
 from csdp.fitting.additive import Law, Newest, Parents, Reading, fit_law
 from csdp.fitting.residuals import block_edges, run_tests
 from csdp.numbers import Floats, Indices, freeze
@@ -277,7 +278,11 @@ def make_windows(limits: ClassLimits, m: int) -> tuple[Odds, ...]:
 
     Near the present the newest parents do not exist yet. A law is then a mixture of those for all values of the missing
     ones, which any present value may move too: by no more than these move the odds.
+
+    A sequence that follows one with a longer memory reveals the missing values, so there is no window for it.
     """
+    if not has_windows(limits.parents):
+        raise InputError("limits: sequences that follow each other and remember more than one step have no windows")
     windows = []
     for distance in range(1, max(lag for own in limits.parents for _, lag in own) + 1):
         edges = []
@@ -289,6 +294,12 @@ def make_windows(limits: ClassLimits, m: int) -> tuple[Odds, ...]:
                 edges += [(j, i, lag, float(limits.odds[j, place])) for place, (i, lag) in enumerate(own)]
         windows.append(_window(edges, len(limits.parents), m))
     return tuple(windows)
+
+
+def has_windows(parents: Parents) -> bool:
+    """Whether no sequence that follows others, or is followed by them, remembers more than one step."""
+    tied = {k for j, own in enumerate(parents) for i, _ in own if i != j for k in (i, j)}
+    return all(lag <= 1 for j in tied for _, lag in parents[j])
 
 
 def make_forward(limits: ClassLimits, m: int) -> Odds | None:
