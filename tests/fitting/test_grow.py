@@ -110,13 +110,16 @@ def test_statistics_are_those_of_functions_freed_by_least_squares() -> None:
     states = law.simulate(data, 1, np.random.default_rng(15))[0]
     states[50:90, 1] = -1
     reading = Reading(law, data.showing(states))
-    (pairs, *_) = [one for one in run_tests(reading, 100, NOTHING) if one.test == "others" and one.who.shape[1] == 2]
-    chance, known = reading.predicted[:, :, 1], reading.known
+    groups = run_tests(reading, 100, NOTHING)
+    pairs = next(one for one in groups if one.test == "others" and one.who.shape[1] == 2)
+    chance = reading.predicted[:, :, 1]
+    known = reading.known
     shown = np.where(states >= 0, (states == 1) - (states == 1).sum(axis=0) / (states >= 0).sum(axis=0), 0.0)
     for (j, i), z, information in zip(pairs.who, pairs.z, pairs.information, strict=True):
         at = np.flatnonzero(known[:, j])
-        newer, own, p = shown[at - 1, i], states[at - 1, j] == 1, chance[at, j]
-        free = np.column_stack([np.eye(4)[at // 100], own])
+        newer = shown[at - 1, i]
+        p = chance[at, j]
+        free = np.column_stack([np.eye(4)[at // 100], states[at - 1, j] == 1])
         root = np.sqrt(p * (1.0 - p))
         tested = root * newer - root[:, None] * free @ np.linalg.lstsq(root[:, None] * free, root * newer)[0]
         assert information == pytest.approx(tested @ tested, rel=1e-4)

@@ -184,14 +184,15 @@ class Law:
 
     def simulate(self, like: Newest, count: int, random: np.random.Generator) -> npt.NDArray[np.int16]:
         """Readings (count, n, s) of this law, missing where those of `like` are."""
-        m, s, total = like.m, like.states.shape[1], like.states.shape[0] + _BURN_IN
+        m, s = like.m, like.states.shape[1]
+        total = like.states.shape[0] + _BURN_IN
         path = self._draw_path(count, total, random) * s
         phase = np.concatenate([np.resize(like.phase, _BURN_IN), like.phase])
         depth = max(lag for own in self.parents for _, lag in own)
         seen = np.empty((depth + total, s, count), dtype=np.int16)
         seen[:depth] = random.integers(m, size=(depth, s, count))
         size = self.rows.shape[2]
-        rising = [np.ascontiguousarray(each.ravel()) for each in np.moveaxis(self.rows.cumsum(axis=3), 3, 0)[:-1]]
+        rising = [np.ascontiguousarray(each.ravel()) for each in self.rows.cumsum(axis=3).T[:-1].swapaxes(1, 3)]
         plans = [(rows, self._look_up(rows)) for rows in self._in_order()]
         for tick in range(total):
             now = seen[depth + tick]
@@ -217,7 +218,8 @@ class Law:
         places = []
         for place in range(max(len(self.parents[j]) for j in rows)):
             scale = self.phases * self.m**place
-            each = [(*self.parents[j][place], scale) if len(self.parents[j]) > place else (j, 1, 0) for j in rows]
+            some = [self.parents[j][place : place + 1] for j in rows]
+            each = [(*own[0], scale) if own else (0, 1, 0) for own in some]
             sources, lags, scales = np.array(each, dtype=np.intp).T
             places.append((sources, lags, scales[:, None]))
         return places

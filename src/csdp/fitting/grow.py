@@ -1,11 +1,11 @@
 """Grow a model until the data accept it: the class of processes that a fit certifies.
 
-Every sequence starts by following its own next state, at a level by environment and by the clock. If a test of
-predictive residuals rejects on the first part of the public past, what it names is added: an environment, an edge to
-that sequence, shorter blocks for slow levels, or limits that hold in every stretch. It stays if the model becomes more
-plausible by it. What has grown is judged once, on a later part that growing never saw: the largest of all statistics
-against that of simulated series (a parametric bootstrap at one joint level). The class is what the limits of the law
-leave possible, with an allowance for slow levels (`csdp.fitting.class_limits`).
+Every sequence starts by following its own next state, at a level by environment and by the clock. If a test
+of predictive residuals rejects on the first part of the public past, what it names is added: an environment, an
+edge to that sequence, shorter blocks for slow levels, or limits that hold in every stretch. It stays if the
+model becomes more plausible by it. What has grown is judged once, on a later part that growing never saw: the
+largest of all statistics against that of simulated series (a parametric bootstrap at one joint level). The class
+is what the limits of the law leave possible, with an allowance for slow levels (`csdp.fitting.class_limits`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from csdp.numbers import Indices
 
 #: Chance that a right model is rejected when it is judged, and series that are simulated for it.
 LEVEL, SERIES = 0.01, 199
-#: Series that are simulated in a round of growing; it goes on while the chance of the largest statistic is so small.
+#: Series that are simulated in a round of growing, and chance of the largest statistic at which it goes on.
 GROWING_SERIES, GROW_CHANCE = 59, LEVEL
 #: Ticks of the gap before the part that it is judged on.
 GAP = 60
@@ -114,7 +114,8 @@ def grow(
         growth.path.append(f"judged on the last {growth.later.states.shape[0]:,} ticks: p = {p:.3g}")
         if p <= LEVEL:
             growth.worst = judged.worst()
-            failure = f"{_describe(growth.worst, growth.labels)} on the part that it was judged on (p = {p:.3g})"
+            seen = _describe(growth.worst, growth.labels)
+            failure = f"{seen} on the part that it was judged on (p = {p:.3g})"
     if not _has_limits(law.parents):
         failure = (
             failure or "sequences follow each other and remember more than one step, for which there are no limits"
@@ -152,7 +153,7 @@ def _newest_first(sample: Sample, clock: tuple[Indices, int] | None) -> Newest:
 
 @dataclass(frozen=True, eq=False)
 class _Model:
-    """What growing changes: the law, ticks of a block whose level is its own, and by what effects may differ."""
+    """What growing changes: the law, ticks of a block with a level of its own, by what effects may differ."""
 
     law: Law
     block: int = BLOCKS[0]
@@ -196,12 +197,14 @@ class _Growth:
             words, make = next(answers, ("", None))
             if make is None:
                 break
-            before, statistics = self.model, self.statistics
+            model = self.model
+            statistics = self.statistics
             self._measure(make())
             if self.statistics.excess < statistics.excess:
                 answers = self._answers()
             else:
-                self.model, self.statistics = before, statistics
+                self.model = model
+                self.statistics = statistics
                 words += ", which did not help"
             self.path.append(words)
         if self.statistics.chance <= CERTAIN:
@@ -220,10 +223,10 @@ class _Growth:
 
     def _compare(self, model: _Model, data: Newest, series: int) -> Comparison:
         """The statistics of readings beside those of simulated ones, which are the same for the same law."""
-        law, random = model.law, np.random.default_rng(self.seed)
+        law = model.law
         seen = run_tests(Reading(law, data), model.block, model.changing)
         simulated: list[list[Group]] = []
-        for states in law.simulate(data, series, random):
+        for states in law.simulate(data, series, np.random.default_rng(self.seed)):
             simulated.append(run_tests(Reading(law, data.showing(states)), model.block, model.changing))
             self.progress("simulated series", len(simulated), series)
         return compare(seen, simulated)
@@ -245,7 +248,8 @@ class _Growth:
         """What may be added for a test, the likeliest first."""
         model = self.model
         if test in _STRETCHES:
-            yield f"limits in every {_STRETCHES[test]}", lambda: replace(model, changing=model.changing | {test})
+            changing = model.changing | {test}
+            yield f"limits in every {_STRETCHES[test]}", lambda: replace(model, changing=changing)
             return
         common = not found[0].who
         if common:

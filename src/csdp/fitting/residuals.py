@@ -80,7 +80,7 @@ class Comparison:
 
     @property
     def chance(self) -> float:
-        """Chance that the largest statistic is as surprising, by the Gumbel law of the largest of simulated series."""
+        """Chance that the largest statistic is as surprising, by the Gumbel law of that of simulated series."""
         return float(-np.expm1(-np.exp(-self.excess)))
 
     def above(self, chance: float) -> list[Finding]:
@@ -132,7 +132,7 @@ def compare(seen: Sequence[Group], simulated: Sequence[Sequence[Group]]) -> Comp
         middle, spread = values.mean(axis=0), values.std(axis=0)
         live = ((values != 0).mean(axis=0) > 0.5) & (spread > 1e-9)
         z = np.where(live, (values - middle) / np.where(live, spread, 1.0), 0.0)
-        within = np.clip(1.0 - np.square(z) / count, 0.0, 1.0)  # Student's law of one among all (Thompson 1935)
+        within = np.clip(1.0 - np.square(z) / count, 0.0, 1.0)  # of one among all (Thompson 1935)
         chance = np.maximum(betainc(0.5 * (count - 1), 0.5, within), _LEAST_CHANCE)
         surprise = np.where(live, -np.log(chance) - np.log(max(int(live.sum()), 1)), -np.inf)
         largest = np.maximum(largest, surprise.max(axis=1, initial=-np.inf))
@@ -146,7 +146,7 @@ def compare(seen: Sequence[Group], simulated: Sequence[Sequence[Group]]) -> Comp
 def _excess(largest: Floats) -> float:
     """By how many scales of their Gumbel law the first of numbers lies above the mode of the others.
 
-    The scale is 1 if the largest of many chances is uniform, and more if statistics have heavier tails than normal.
+    The scale is 1 if statistics are normal, and more if their tails are heavier.
     """
     others = largest[1:]
     scale = max(1.0, float(others.std()) * np.sqrt(6.0) / np.pi)
@@ -248,7 +248,8 @@ class _StateTests:
 
     def _functions(self) -> tuple[list[tuple[str, int]], Floats]:
         """Functions of newer values, (s, k, n), with the test and detail of each."""
-        law, s, n = self.reading.law, *self.left.shape
+        law = self.reading.law
+        s, n = self.left.shape
         deep = np.array([max(lag for i, lag in own if i == j) for j, own in enumerate(law.parents)])
         names = [("order", extra) for extra in (1, 2)]
         tables = [_shift(self._centred, deep + extra) for extra in (1, 2)]
@@ -282,7 +283,7 @@ class _StateTests:
         found += [("block", one) for one in _one_hot(group, int(group[-1]) + 1)]
         return [(kind, self._newer * part) for kind, part in found if (kind in self.changing) == free]
 
-    # ---- what the law already knows --------------------------------------------------------------------------------
+    # ---- what the law already knows ----------------------------------------------------------------------------
 
     def _by_block(self, table: Floats) -> Floats:
         """Sums by block."""
@@ -357,8 +358,10 @@ class _StateTests:
         for b, (start, length) in enumerate(zip(self._edges, self._length, strict=True)):
             at = slice(start, start + length)
             levels += np.square(self.spread[:, at] @ newer[:, at].T) / self._spread_by_block[:, b, None]
-        total, largest = self.spread @ np.square(newer).T, np.abs(newer).max(axis=1)
-        z, information = self._standardised(self._free_left @ newer.T, total, levels, self._due @ newer.T, largest)
+        sums = self._free_left @ newer.T
+        total = self.spread @ np.square(newer).T
+        largest = np.abs(newer).max(axis=1)
+        z, information = self._standardised(sums, total, levels, self._due @ newer.T, largest)
         for j, own in enumerate(self.reading.law.parents):
             followed = [i for i, lag in own if lag == 1]
             z[j, followed] = 0.0
@@ -377,7 +380,7 @@ class _StateTests:
     def _standardised(
         self, sums: Floats, total: Floats, levels: Floats, crossed: Floats, largest: Floats | float
     ) -> tuple[Floats, Floats]:
-        """Statistics (s, k) in units of their standard deviation, and their information, 0 where there is too little.
+        """Statistics (s, k) in standard deviations, and their information, 0 if there is too little.
 
         Args:
             sums: of functions with free residuals.
