@@ -84,7 +84,7 @@ def plan(
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 -o plan.json
       csdp plan chain.json --query max --age 2 --epsilon-c 1
       csdp plan chain.json --about then --budget 0.5 --max-error 0.1 --past readings.csv --until 150 -o plan.json
-      csdp plan chain.json --event-limit 1 --past readings.csv --until 150 -o plan.json
+      csdp plan chain.json --event-limit 1 --past readings.csv --until 150 -o plain.json
 
     The plan file holds all that `csdp release`, `csdp stream` and `csdp serve` need: query, ages, noise, discretiser,
     estimator, and the end of the public past, after which they publish. A search whose best plan removes less than 5 %

@@ -778,7 +778,7 @@ def suggest(
         progress: called with (what is tried, done, total).
 
     >>> from csdp import CoupledChain
-    >>> states = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]]).simulate(600, seed=1)
+    >>> states = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]]).simulate(600, seed=2)
     >>> proposal = suggest(states.astype(float), query="mean", public=True, fixed_step=True)
     >>> proposal.best.leakage <= 1.0, proposal.best.error.usefulness > 0.05, proposal.best.plan.model.sequences
     (True, True, 2)

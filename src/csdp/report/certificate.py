@@ -187,7 +187,7 @@ def _make_promises(
         Promise(
             "every_moment",
             spent["every_moment"],
-            _kept(ever["moment_limit"], limits.moment_limit, spent["every_moment"]),
+            ever["moment_limit"],
             f"one {record} of each {whose} at any one tick, past or present, from everything ever published",
             f"against an adversary who knows the model and every other {record} of that tick, {_if_model(plan)}",
         ),
@@ -251,12 +251,16 @@ def _describe_protection(plan: Plan, promises: Sequence[Promise], limits: Mappin
     from csdp.planning.protection import protection
 
     ceilings = {promise.name: promise.ceiling for promise in promises}
+    limit = limits.get("moment_limit")
+    if limit is not None:  # no release is made that passes it; it may have been lowered
+        spent = next((promise.epsilon for promise in promises if promise.name == "every_moment"), 0.0)
+        ceilings["every_moment"] = min(ceilings.get("every_moment") or math.inf, max(limit, spent))
     return protection(
         plan,
         ceilings.get("present"),
         ceilings.get("every_moment"),
         budget=limits.get("budget"),
-        moment_limit=limits.get("moment_limit"),
+        moment_limit=limit,
     ).to_dict()
 
 
@@ -293,11 +297,6 @@ def _ceiling(publisher: Standing, state: State | None, budget: float | None, *, 
         # Late readings leak more than planned ones, but no reading is newer than the smallest age.
         return max(component.cap(component.ages[0])[0] for component in accountant.components)
     return accountant.ceiling()
-
-
-def _kept(ever: float, limit: float | None, spent: float) -> float:
-    """What releases come to in the end; no release is made that passes the limit, which may have been lowered."""
-    return ever if limit is None else min(ever, max(limit, spent))
 
 
 def _reason_kind(skip: Skipped) -> str:
