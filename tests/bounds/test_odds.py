@@ -70,7 +70,7 @@ def test_windows_and_the_law_forwards_keep_the_limits_that_are_derived():
 
 
 def test_a_sequence_that_is_followed_has_no_windows_if_it_remembers():
-    """The newest value of the follower reveals the missing one: it moves log odds by 1.71 along no edge."""
+    """The newest value of the follower reveals the missing one: it moves log odds by 1.99 along no edge."""
     parents = (((0, 1), (0, 2)), ((1, 1), (0, 1)))
     second = law_of([[0.0, 2.0]] * 2)  # of the first sequence, by its values at lags 1 and 2
     follows = law_of([[-6.0, 6.0]] * 2)  # of the other one, by its own value and that of the first at lag 1
