@@ -5,10 +5,10 @@
     python -m study.classes --docs docs/fitting.md   also put the table into the page
 
 One rule for all, fixed before any data set was tried: two states, the first 70 % of the ticks as the public
-past, backward chains with hidden environments whose number the fit chooses, no neighbours. The plan shows
-the share of sequences in state 1 at every tick, at age 0, with the least noise that keeps any moment within
-`MOMENT_LIMIT` in the long run. If the data reject the model, or no noise is enough, it is a plan without a
-model, of event level `EVENT`. The rest of the readings only measures what the plan is worth.
+past, backward chains with hidden environments whose number the fit chooses (none for a single sequence), no
+neighbours. The plan shows the share of sequences in state 1 at every tick, at age 0, with the least noise that
+keeps any moment within `MOMENT_LIMIT` in the long run. If the data reject the model, or no noise is enough, it
+is a plan without a model, of event level `EVENT`. The rest of the readings only measures what it is worth.
 """
 
 from __future__ import annotations
@@ -222,7 +222,8 @@ def fit_class(past: csdp.Panel) -> Any:
     """The chain with the class that its public past accepts or not, by the one rule for all data sets."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return csdp.fit(past, public=True, environment="hidden", direction="backward", neighbours=0)
+        environment: Literal["hidden"] | None = "hidden" if len(past.names) > 1 else None
+        return csdp.fit(past, public=True, environment=environment, direction="backward", neighbours=0)
 
 
 def choose_plan(chain: Any) -> tuple[csdp.Plan, str]:

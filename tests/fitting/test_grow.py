@@ -12,6 +12,7 @@ from csdp.accountant import Accountant
 from csdp.accountant.moment import every_moment
 from csdp.chain import CoupledChain, EnvironmentChain, InfluenceGraph
 from csdp.chain.graph import Odds
+from csdp.errors import InputError
 from csdp.fitting.additive import Law, Newest, Reading, first_law, fit_law, own_parents
 from csdp.fitting.class_limits import shared_limit
 from csdp.fitting.grow import Grown, _Growth, grow
@@ -262,6 +263,12 @@ def test_readings_that_hardly_change_test_nothing_and_are_not_accepted() -> None
     grown = grow_on(states)
     assert grown.status == "untested"
     assert "nothing to test" in grown.reason
+
+
+def test_a_hidden_environment_of_one_sequence_is_refused() -> None:
+    spells = np.repeat(np.arange(60) % 2, np.random.default_rng(1).integers(8, 11, 60))[:, None]
+    with pytest.raises(InputError, match="a fact about that sequence"):
+        csdp.fit(spells, public=True, environment="hidden", environments=2)
 
 
 def test_private_readings_are_never_tested() -> None:

@@ -45,9 +45,9 @@ DAY = 5
 LATE = 1
 #: The most that the live number may reveal about any moment, in the long run, and the limits that it is compared with.
 MOMENT_LIMIT, MOMENT_LIMITS = 2.0, (1.0, 1.5, 2.0, 3.0)
-#: Noise level of the number that is held back, the leakage of the present that its delay is found for, and the delays
-#: that are tried.
-LATE_LEVEL, LATE_BUDGET, DELAYS = 2.0, 1.0, tuple(range(1, 9))
+#: Noise level of the number that is held back, how much more than slow levels its delay may leave of the leakage of the
+#: present, and the delays that are tried.
+LATE_LEVEL, LATE_MARGIN, DELAYS = 2.0, 0.1, tuple(range(1, 9))
 #: Files that the study writes.
 WRITTEN = (
     "chain.json",
@@ -125,8 +125,7 @@ class FlightsStudy:
     @property
     def slow_levels(self) -> float:
         """What slow levels may add to every number under the model, whatever the noise and the delay."""
-        graph = self.now.plan.chain
-        return 0.0 if not isinstance(graph, InfluenceGraph) or graph.swing is None else float(graph.swing.max())
+        return slow_levels(self.chain)
 
     @property
     def summary(self) -> dict[str, object]:
@@ -216,11 +215,18 @@ def run_flights(out: Path, progress: Progress) -> FlightsStudy:
     save_model(chain, out / "chain.json")
     model.data.discretiser().save(out / "discretiser.json")
     delays = _measure_delays(chain, query, progress)
-    delay = next((one.delay for one in delays if one.leakage <= LATE_BUDGET), DELAYS[-1])
+    most = slow_levels(chain) + LATE_MARGIN
+    delay = next((one.delay for one in delays if one.leakage <= most), DELAYS[-1])
     now = _release(model.plan_for(MOMENT_LIMIT), past, rest, "now", out, progress)
     late = _release(Plan(chain, query, delay, LATE_LEVEL), past, rest, "then", out, progress)
     moments = [_expect(model, limit) for limit in MOMENT_LIMITS]
     return FlightsStudy(model.data, past, rest, chain, quality, now, late, delays, moments)
+
+
+def slow_levels(chain: Model) -> float:
+    """The allowance of a fitted class for slow levels; 0 if it has none."""
+    graph = chain.family
+    return 0.0 if not isinstance(graph, InfluenceGraph) or graph.swing is None else float(graph.swing.max())
 
 
 def _measure_delays(chain: Model, query: QueryTable, progress: Progress) -> list[DelayRecord]:

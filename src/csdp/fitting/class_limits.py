@@ -30,8 +30,6 @@ from csdp.numbers import Floats, Indices, freeze
 
 #: Confidence with which all limits of a class hold together.
 CONFIDENCE = 0.99
-#: Most ticks of the blocks whose levels are compared with the whole.
-LEVEL_BLOCK = 150
 #: Series that are simulated, and iterations of a fit to each, to learn how far estimates scatter.
 _SIMULATED, _AGAIN = 24, 20
 #: Log odds beyond which no limit is taken, and the spreads between sequences that are tried.
@@ -133,7 +131,7 @@ def limit_class(
         random: for simulated series, which decide nothing but by how much errors are too small.
     """
     chance = 1.0 - CONFIDENCE
-    edges = block_edges(data.states.shape[0], min(LEVEL_BLOCK, 2 * block, data.states.shape[0] // 3))
+    edges = block_edges(data.states.shape[0], min(block, data.states.shape[0] // 3))
     again = []
     for states in law.simulate(data, _SIMULATED, random):
         other = data.showing(states)

@@ -103,6 +103,11 @@ def fit(
         raise InputError("direction: a joint chain is the same process in both directions; leave direction= out")
     _check_environment(environment, environments, method, epsilon)
     natural = read_sample(data, states=states, private=epsilon is not None)
+    if environment == "hidden" and natural.sequences == 1:
+        raise InputError(
+            "environment: 'hidden' given for one sequence. What is hidden would be a fact about that sequence, and "
+            "certificates given the environment protect no such fact; leave environment= out, or use 'clock'"
+        )
     report = progress or ignore_progress
     if environment is None:
         estimate = _fit_point(natural.in_direction(direction), method, neighbours, epsilon, report)

@@ -158,12 +158,6 @@ class FittedLayout:
         """The chain with its family."""
         return self._fit_once(self.kind)
 
-    def chains(self) -> Iterator[Any]:
-        """The chain with its class, and the fitted chain alone in case that the class is too wide to be of use."""
-        yield self.chain
-        if self.chain.family is not None:
-            yield self.chain.without_family()
-
     def _fit_once(self, kind: ChainKind) -> Any:
         if kind not in self._chains:
             self._chains[kind] = fit(self.panel, public=True, direction=kind.direction, **_KINDS[kind.name][1])
@@ -219,6 +213,8 @@ def _compare_kinds(panel: Panel, direction: Direction) -> list[Gain]:
     gains = [compared.gain(ChainCandidate("independent", 0)), compared.gain(ChainCandidate("coupled", None))]
     if has_clock(panel):
         gains.append(compared.best_shrinkage(ChainCandidate("clock", 0, read_clock(None, panel, len(panel)))))
+    if len(panel.names) == 1:
+        return gains
     hidden = ChainCandidate("hidden", 0, count=ENVIRONMENTS)
     return [*gains, compared.gain(hidden), compared.gain(replace(hidden, name="hidden, coupled", neighbours=None))]
 
@@ -245,7 +241,7 @@ def choose_kinds(panel: Panel, *, strict: bool = True) -> tuple[ChainKind, ...]:
     joint = m**s if s * math.log(m) < 50 else math.inf
     usable = {("independent", "backward")}
     if m == 2:  # with more states, every release under environments would be slow to account for
-        usable |= {("clock", "backward"), ("hidden", "backward")}
+        usable |= {("clock", "backward")} | ({("hidden", "backward")} if s > 1 else set())
     if joint <= SHARP_STATES or joint > METRIC_STATES:  # slow between the two
         usable.add(("coupled", "backward"))
     if joint <= SHARP_STATES:
@@ -616,18 +612,17 @@ class PlanSearch:
                 return
             self.screened.remove(one)
             self.report(f"certifying: {one.text} about {one.about}, age {one.age}", self._used)
-            for chain in one.fitted.chains():
-                certified = self._certify_one(one, chain)
-                if certified is not None:
-                    self.certified.append(certified)
-                    break
+            certified = self._certify_one(one)
+            if certified is not None:
+                self.certified.append(certified)
 
-    def _certify_one(self, one: Screened, chain: Any) -> ProposedPlan | None:
+    def _certify_one(self, one: Screened) -> ProposedPlan | None:
         """The largest level (about now) or the least delay (about the time of the readings) by the sharp bound.
 
         None if none keeps the budget, or the plan is not useful.
         """
         fitted, query = one.fitted, one.query
+        chain = fitted.chain
         age: int | None = one.age
         try:
             curves = fitted.curves(query, one.age, chain=chain)
