@@ -23,6 +23,8 @@ Advance = Callable[[Floats], Floats]
 
 #: Releases at consecutive ticks after which looking for a state at rest is given up.
 _LONGEST = 5000
+#: Releases in a row after each of which a state has moved as far as before, so that it is not going to rest.
+_GROWING = 200
 #: Relative distance to rest at which a state from above is good enough.
 _CLOSE = 1e-9
 #: Steps that are accelerated, earlier steps that each rests on, and the relative movement at which it has arrived.
@@ -40,7 +42,7 @@ def follow_to_rest(advance: Advance, cost: Floats, off_diagonal: Floats) -> Floa
 
     Follows the rule until the remaining way can be extrapolated, checks the guess from above, and comes down again.
     """
-    state, before = cost, np.inf
+    state, before, growing = cost, np.inf, 0
     for _ in range(_LONGEST):
         following = cost + advance(state)
         if not np.isfinite(following).all():
@@ -53,6 +55,9 @@ def follow_to_rest(advance: Advance, cost: Floats, off_diagonal: Floats) -> Floa
             return _descend(advance, cost, guess)
         if moved == 0:
             return state
+        growing = growing + 1 if rate > 1.0 - 1e-9 else 0
+        if growing == _GROWING:
+            return None
         state, before = following, moved
     return None
 
