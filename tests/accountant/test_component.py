@@ -11,7 +11,7 @@ import pytest
 from accountant.systems import follow
 from csdp import Accountant, CoupledChain, Identity, Max, Mean, Sum
 from csdp.accountant.component import PEAK_STEPS
-from csdp.accountant.fixed_point import Consecutive
+from csdp.accountant.fixed_point import Consecutive, follow_to_rest
 from csdp.accountant.record import State
 from csdp.plan import Plan
 
@@ -92,3 +92,17 @@ def test_a_state_that_only_the_noise_of_a_solver_moves_comes_to_rest() -> None:
     accountant = Accountant(Plan(rare, Mean(), 1, 1e-6))
     assert accountant.limit().epsilon == pytest.approx(expected, rel=1e-3)
     assert accountant.after(20).epsilon <= accountant.limit().epsilon * (1 + 1e-3)
+
+
+def test_a_state_that_every_release_raises_as_much_is_given_up_soon():
+    """A graph of strong declared limits: beyond some noise level no state is at rest."""
+    steps = []
+
+    def advance(state):
+        steps.append(state)
+        return np.log1p(0.4 * np.expm1(state))
+
+    apart = 1.0 - np.eye(2)
+    assert follow_to_rest(lambda state: advance(state) * apart, 1.0 * apart, apart) is None
+    assert len(steps) < 1000
+    assert follow_to_rest(lambda state: advance(state) * apart, 0.5 * apart, apart).max() < 1.7

@@ -14,7 +14,7 @@ from csdp.chain import CoupledChain, EnvironmentChain, InfluenceGraph
 from csdp.chain.graph import Odds
 from csdp.errors import InputError
 from csdp.fitting.additive import Law, Newest, Reading, first_law, fit_law, own_parents
-from csdp.fitting.class_limits import shared_limit
+from csdp.fitting.class_limits import limit_effects, shared_limit
 from csdp.fitting.grow import Grown, _Growth, grow
 from csdp.fitting.residuals import compare, run_tests
 from csdp.fitting.sample import read_sample
@@ -269,6 +269,14 @@ def test_a_hidden_environment_of_one_sequence_is_refused() -> None:
     spells = np.repeat(np.arange(60) % 2, np.random.default_rng(1).integers(8, 11, 60))[:, None]
     with pytest.raises(InputError, match="a fact about that sequence"):
         csdp.fit(spells, public=True, environment="hidden", environments=2)
+
+
+def test_a_parent_that_was_never_seen_to_change_has_no_limit_of_its_own() -> None:
+    states = np.zeros((600, 1), np.int16)
+    data = Newest(states, M, np.zeros(600, np.intp), 1)
+    law = fit_law(first_law(data, own_parents(1)), data, 1)
+    odds, _ = limit_effects(*law, 0.005, 1.0)
+    assert odds[0, 0] == pytest.approx(30.0)  # the largest that is written
 
 
 def test_private_readings_are_never_tested() -> None:

@@ -9,17 +9,18 @@ from csdp import (
     Accountant,
     CoupledChain,
     Family,
+    InfluenceGraph,
     Mean,
     Panel,
     Plan,
     Publisher,
     Sum,
     find_plan,
-    fit,
     frontier,
     leakage,
     mse,
 )
+from csdp.chain.graph import Odds
 from csdp.errors import BudgetExceeded, InfeasibleError, InputError, NotUsefulError
 from csdp.planning.calibrate import Curves
 from csdp.planning.search import _Search, check_useful, improvements
@@ -114,9 +115,23 @@ def test_a_found_plan_publishes(tmp_path):
     assert max(release.epsilon_s for release in batch) <= 0.3
 
 
+def test_a_budget_below_what_slow_levels_add_is_refused_with_what_would_help():
+    graph = InfluenceGraph.declared(["a", "b"], own=0.2)
+    fitted = InfluenceGraph.of_odds(
+        CoupledChain(np.eye(2), [[0.7, 0.3], [0.3, 0.7]], names=["a", "b"]),
+        [Odds(2, 2, *(graph.worlds[0][0].edge_targets,) * 2, graph.worlds[0][0].edge_lags, np.ones(2))],
+        forward=None,
+        swing=1.25 * (1.0 - np.eye(2)) * np.ones((2, 1, 1)),
+        confidence=0.99,
+    )
+    for target in ({"about": "now"}, {"about": "then", "max_mse": 0.2}):
+        with pytest.raises(InfeasibleError, match=r"Slow levels alone add 1.25.*csdp.NoModel"):
+            find_plan(fitted, "mean", budget=1.0, max_age=3, releases="continual", **target)
+
+
 def test_a_plan_is_certified_for_every_member_of_a_family_and_the_gate_charges_it(tmp_path):
-    fitted = fit(paper(coupling=0.8, p=0.1, q=0.2).simulate(400, seed=4), public=True)
-    found = find_plan(fitted, Mean(), budget=0.5, min_age=1, max_age=3, releases=3)
+    family = Family([paper(coupling=0.8, p=0.1, q=0.2), paper(coupling=0.75, p=0.12, q=0.2)])
+    found = find_plan(family, Mean(), budget=0.5, min_age=1, max_age=3, releases=3)
     plan = found.plan
     assert isinstance(plan.chain, Family)
     accountants = [Accountant(Plan(member, Mean(), plan.ages, plan.epsilon_c)) for member in plan.chain]

@@ -23,6 +23,8 @@ Advance = Callable[[Floats], Floats]
 
 #: Releases at consecutive ticks after which looking for a state at rest is given up.
 _LONGEST = 5000
+#: Releases in a row after each of which a state has moved as far as before, so that it is not going to rest.
+_GROWING = 200
 #: Relative distance to rest at which a state from above is good enough.
 _CLOSE = 1e-9
 #: Steps that are accelerated, earlier steps that each rests on, and the relative movement at which it has arrived.
@@ -45,7 +47,9 @@ def rest_of(step: Advance, start: Floats, off_diagonal: Floats) -> Floats | None
 
     Follows the rule until the remaining way can be extrapolated, checks the guess from above, and comes down again.
     """
-    state, before = start, np.inf
+    state = start
+    before = np.inf
+    growing = 0
     for _ in range(_LONGEST):
         following = step(state)
         if not np.isfinite(following).all():
@@ -58,6 +62,9 @@ def rest_of(step: Advance, start: Floats, off_diagonal: Floats) -> Floats | None
             return _descend(step, guess)
         if moved == 0:
             return state
+        growing = growing + 1 if rate > 1.0 - 1e-9 else 0
+        if growing == _GROWING:
+            return None
         state, before = following, moved
     return None
 

@@ -20,7 +20,7 @@ from csdp.numbers import Floats, Indices
 #: By sequence, whom it follows: (sequence, lag), its own last state first.
 Parents = tuple[tuple[tuple[int, int], ...], ...]
 #: Precision of the normal prior of the common level, of levels in environments and phases, and of what parents add.
-_COMMON, _LEVEL, _PHASE, _EFFECT = 0.02, 0.5, 1.0, 0.25
+_COMMON, _LEVEL, _PHASE, EFFECT_PRIOR = 0.02, 0.5, 1.0, 0.25
 #: That of levels if there is one environment, or no clock: none but the common one.
 _NONE = 100.0
 #: Switches added to each cell.
@@ -126,7 +126,7 @@ class Law:
             (1, _COMMON),
             (self.environments, _LEVEL if self.environments > 1 else _NONE),
             (self.phases, _PHASE if self.phases > 1 else _NONE),
-            (self.places * (self.m - 1), _EFFECT),
+            (self.places * (self.m - 1), EFFECT_PRIOR),
         ]
         return np.concatenate([np.full(count, value) for count, value in parts])
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from csdp.chain.graph import Odds
 from csdp.errors import InputError
-from csdp.fitting.additive import Law, Newest, Parents, Reading, fit_law
+from csdp.fitting.additive import EFFECT_PRIOR, Law, Newest, Parents, Reading, fit_law
 from csdp.fitting.residuals import block_edges, run_tests
 from csdp.numbers import Floats, Indices, freeze
 
@@ -35,6 +35,8 @@ _SIMULATED, _AGAIN = 24, 20
 #: Log odds beyond which no limit is taken, and the spreads between sequences that are tried.
 _LARGEST = 30.0
 _SPREADS = np.concatenate([[0.0], np.geomspace(0.01, _LARGEST, 80)])
+#: Information of an effect of which nothing was seen.
+_SEEN = 1e-6
 #: Readings of a block that its level needs.
 _FEWEST = 10
 #: Ends of the factor by which errors may be too small.
@@ -180,7 +182,11 @@ def _corners(law: Law, information: Floats) -> list[tuple[Floats, Floats]]:
     and of the value's otherwise.
     """
     m, s, q = law.m, len(law.parents), information.shape[2]
-    covariance = np.linalg.inv(information.reshape(s, (m - 1) * q, -1)).reshape(information.shape)
+    seen = information.copy()  # by the readings alone: what the prior of a fit says of effects limits nothing
+    effects = np.arange(law.first_effect, q)
+    for c in range(m - 1):
+        seen[:, c, effects, c, effects] += _SEEN - EFFECT_PRIOR
+    covariance = np.linalg.inv(seen.reshape(s, (m - 1) * q, -1)).reshape(information.shape)
     found = []
     for (a, b), (c, d) in itertools.product(itertools.combinations(range(m), 2), repeat=2):
         weights = np.zeros((law.places, m - 1, q))

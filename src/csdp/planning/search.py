@@ -422,6 +422,16 @@ class _Search:
             raise AssertionError("planning: what is revealed of any moment passes its limit")
         return FoundPlan(curves.plan(level), certified, error, moment, note)
 
+    def _slow_levels(self) -> str:
+        """What slow levels add, which neither noise nor a delay lowers, in words."""
+        swing = getattr(certified_model(self.chain), "swing", None)
+        if swing is None or not swing.any():
+            return ""
+        return (
+            f". Slow levels alone add {as_text(float(swing.max()))}, whatever the noise and the age are: use a longer "
+            "public past, declare a model, or plan without one (csdp.NoModel)"
+        )
+
     def infeasible(self) -> InfeasibleError:
         """The error that says which target could be met."""
         tried = self.run.tried
@@ -429,7 +439,8 @@ class _Search:
             leak = tried[0].leakage(self._level_for_error(tried[0]) or self.event_limit).epsilon
             return InfeasibleError(
                 f"budget {self.budget:g} cannot be met: numbers with max_mse {self.max_mse:g} leak {leak:.3g} "
-                f"even when they are held back {self.max_age} ticks; raise max_age, the budget or max_mse",
+                f"even when they are held back {self.max_age} ticks; raise max_age, the budget or max_mse"
+                f"{self._slow_levels()}",
                 nearest=leak,
                 no_data=tried[0].error(self.event_limit).no_data,
             )
@@ -437,7 +448,7 @@ class _Search:
             least = min(curves.leakage(SMALLEST_LEVEL).epsilon for curves in tried)
             return InfeasibleError(
                 f"budget {self.budget:g} cannot be met: at ages up to {self.max_age} even epsilon_c "
-                f"{SMALLEST_LEVEL:g} leaks {least:.3g}; raise the budget or max_age",
+                f"{SMALLEST_LEVEL:g} leaks {least:.3g}; raise the budget or max_age{self._slow_levels()}",
                 nearest=least,
                 no_data=tried[0].error(self.event_limit).no_data,
             )
