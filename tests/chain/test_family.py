@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 import csdp
-from csdp.chain import FitRecord, certified_model, fits_epsilon, join_fits, private_fits, recorded_fits
+from csdp.chain import Evidence, FitRecord, certified_model, fits_epsilon, join_fits, private_fits, recorded_fits
 from csdp.chain.files import read_model
 from csdp.errors import InputError
 
 COST = {"epsilon": 0.5, "level": "event"}
+UNTESTED = Evidence("untested", "fitted to private readings, which may not be used to test it")
 RECORD = FitRecord("em", 99, log_likelihood=-66.5, iterations=1, warnings=("few transitions",))
 
 
@@ -22,8 +23,9 @@ def flipping(p: float) -> csdp.CoupledChain:
 
 
 def fitted() -> csdp.CoupledChain:
-    point = flipping(0.3).carrying(fitted=RECORD, fit_cost=COST)
-    return point.carrying(fitted=RECORD, fit_cost=COST, family=csdp.Family([point, flipping(0.2)]))
+    point = flipping(0.3).carrying(fitted=RECORD, fit_cost=COST, evidence=UNTESTED)
+    family = csdp.Family([point, flipping(0.2)])
+    return point.carrying(fitted=RECORD, fit_cost=COST, evidence=UNTESTED, family=family)
 
 
 def test_all_of_it_travels_through_json() -> None:
@@ -43,7 +45,7 @@ def test_a_record_of_an_earlier_version_is_read_without_its_removed_settings() -
 
 def test_the_digest_covers_cost_and_family_but_not_the_record() -> None:
     plain = flipping(0.3)
-    paid = plain.carrying(fit_cost=COST)
+    paid = plain.carrying(fit_cost=COST, evidence=UNTESTED)
     digests = [plain.digest, paid.digest, plain.carrying(fit_cost={"epsilon": 9.0}).digest, fitted().digest]
     assert len(set(digests)) == 4
     assert plain.carrying(fitted=RECORD).digest == plain.digest

@@ -60,8 +60,6 @@ def test_every_figure_is_shown_with_data(request, browser, made, name, width, sc
         assert figure.get_attribute("aria-label")
     assert [each["id"] for each in Axe().run(page).response["violations"]] == []
     noticed = page.locator(".notice").all_inner_texts()
-    if made == "flights_demo":
-        assert noticed.pop(0).startswith("MODEL REJECTED by its public past")
     if name == "index.html":
         [private] = noticed
         assert "Contains private data" in private

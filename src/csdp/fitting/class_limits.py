@@ -25,11 +25,13 @@ from numpy.typing import NDArray
 from csdp.chain.graph import Odds
 from csdp.errors import InputError
 from csdp.fitting.additive import EFFECT_PRIOR, Law, Newest, Parents, Reading, fit_law
-from csdp.fitting.residuals import block_edges, run_tests
+from csdp.fitting.residuals import BLOCKS, block_edges, run_tests
 from csdp.numbers import Floats, Indices, freeze
 
 #: Confidence with which all limits of a class hold together.
 CONFIDENCE = 0.99
+#: Ticks of the blocks whose levels are compared with the whole, unless tests found levels that change faster.
+LEVEL_BLOCK = 150
 #: Series that are simulated, and iterations of a fit to each, to learn how far estimates scatter.
 _SIMULATED, _AGAIN = 24, 20
 #: Log odds beyond which no limit is taken, and the spreads between sequences that are tried.
@@ -133,7 +135,8 @@ def limit_class(
         random: for simulated series, which decide nothing but by how much errors are too small.
     """
     chance = 1.0 - CONFIDENCE
-    edges = block_edges(data.states.shape[0], min(block, data.states.shape[0] // 3))
+    length = LEVEL_BLOCK if block == BLOCKS[0] else block
+    edges = block_edges(data.states.shape[0], min(length, data.states.shape[0] // 3))
     again = []
     for states in law.simulate(data, _SIMULATED, random):
         other = data.showing(states)

@@ -30,7 +30,7 @@ from csdp.fitting.class_limits import (
     make_windows,
     swing_of,
 )
-from csdp.fitting.residuals import Comparison, Finding, Group, compare, run_tests, tested_sequences
+from csdp.fitting.residuals import BLOCKS, Comparison, Finding, Group, compare, run_tests, tested_sequences
 from csdp.fitting.sample import GROWING, Progress, Sample, ignore_progress
 from csdp.numbers import Indices
 
@@ -46,8 +46,6 @@ FEWEST = 200
 NAMED = 0.05
 #: Chance of the largest statistic below which growing alone rejects a model that nothing helps.
 CERTAIN = 1e-6
-#: Ticks of a block whose level is its own, the longest first; those of the next are tried if levels change faster.
-BLOCKS = (100, 50, 25)
 #: Answers that growing tries, parents that a sequence may follow, and combinations of their states.
 ROUNDS, PARENTS, CONTEXTS = 10, 4, 64
 #: Hidden environments that growing tries, and starts of a fit of them.

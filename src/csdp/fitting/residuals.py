@@ -20,6 +20,8 @@ import numpy.typing as npt
 from csdp.fitting.additive import Reading
 from csdp.numbers import Bools, Floats, Indices
 
+#: Ticks of a block whose level is its own, the longest first; those of the next are tried if levels change faster.
+BLOCKS = (100, 50, 25)
 #: Ticks whose mean a level test looks at.
 LEVELS = (5, 20, 60)
 #: Groups of blocks for which what a parent adds is tested apart, and bins of calibration.
