@@ -45,11 +45,11 @@ def caption(summary: Mapping[str, Any]) -> str:
         f"{HOURS} hours with noise (dots). Line and band: the estimate that is published with it. Dashed: what is "
         f"usual at that hour. It removes {worth} of the squared error of guessing the usual value, and its 95 % band "
         f"contains {kept} of the true shares. {doubts}{'E' if accepted else 'e'}verything published, in the long run, "
-        f"reveals at most epsilon = {moment} about one destination at any one moment: a 50 % guess becomes at most "
-        f"{belief} %. About its present it reveals {present}. One reading has plain differential privacy with epsilon "
-        f"= {as_text(summary['event_level'], 3)}, under any model. Held back {late['age'] * HOURS} hours, the same "
-        f"number removes {percent(late['usefulness'])} of the squared error and reveals "
-        f"{as_text(late['present'], 3)} about the present.*"
+        f"reveals at most epsilon = {moment} about one destination at any one moment (a 50 % guess becomes at most "
+        f"{belief} %), and {present} about its present, given the environment, such as a storm. One reading has plain "
+        f"differential privacy with epsilon = {as_text(summary['event_level'], 3)}, under any model. Held back "
+        f"{late['age'] * HOURS} hours, the same number removes {percent(late['usefulness'])} of the squared error and "
+        f"reveals {as_text(late['present'], 3)} about the present.*"
     )
     return "\n".join(textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False))
 
