@@ -1,9 +1,10 @@
 """Useful plans for a file of readings: layouts, kinds of chain, queries, ages and noise, screened cheaply, certified
 sharply, and ranked.
 
-Plans are screened with the fitted chain alone and the bound that is quickest at any size; the best are certified for
-the whole family of plausible chains with the sharpest bound. The kind of chain that explains readings best is chosen on
-readings that were set aside, never by what leaks least: a chain that does not explain them certifies too little.
+Plans are screened roughly, and the best are certified sharply: both for the class of processes that the
+fit grew around the chain. Only a chain without a class, which no readings accept, stands for itself. The
+kind of chain that explains readings best is chosen on readings that were set aside, never by what leaks
+least: a chain that does not explain them certifies too little.
 
 Beside them there is a plan without a model, under plain differential privacy alone: nobody ends with nothing.
 """
@@ -155,7 +156,7 @@ class FittedLayout:
 
     @property
     def chain(self) -> Any:
-        """The chain with its family."""
+        """The chain with its class."""
         return self._fit_once(self.kind)
 
     def _fit_once(self, kind: ChainKind) -> Any:
@@ -165,8 +166,14 @@ class FittedLayout:
 
     @cached_property
     def _screened_chain(self) -> Any:
-        """The fitted chain alone; of many that do not follow each other, the most persistent and the widest one."""
-        point = self.chain.without_family()
+        """The chain with its class, which is quick and needs more noise than the chain.
+
+        Without a class the chain; of many sequences that do not follow each other, the most persistent and
+        the widest.
+        """
+        if self.chain.family is not None:
+            return self.chain
+        point = self.chain
         if self.kind.name == "coupled" or point.sequences <= SCREENED_SEQUENCES:
             return point
         states = np.where(self.panel.states < 0, np.nan, self.panel.states.astype(np.float64))
@@ -183,7 +190,7 @@ class FittedLayout:
             model,
             query,
             (age,) * model.sequences,
-            rule="vector" if chain is None and has_influence(model) else "auto",
+            rule="vector" if chain is None and model.family is None and has_influence(model) else "auto",
             known=self._known,
         )
 
@@ -260,7 +267,7 @@ def choose_kinds(panel: Panel, *, strict: bool = True) -> tuple[ChainKind, ...]:
 
 @dataclass(frozen=True)
 class Screened:
-    """A setting that promises to be useful: by a quick bound for the fitted chain alone, so no certificate yet."""
+    """A setting that promises to be useful: by a rough search, so no certificate yet."""
 
     fitted: FittedLayout
     query: Query
@@ -407,6 +414,7 @@ class PlanSearch:
     certified: list[ProposedPlan] = field(default_factory=list)
     plain: list[ProposedPlan] = field(default_factory=list)
     refused: list[Verdict] = field(default_factory=list)
+    accepted: list[Verdict] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
     _start: float = field(default_factory=time.monotonic)
 
@@ -503,6 +511,7 @@ class PlanSearch:
     def _accepts(self, verdict: Verdict) -> bool:
         """Whether plans under a model are proposed; else it is noted why not."""
         if verdict.reliable or self.model_unchecked:
+            self.accepted.append(verdict)
             return True
         self.refused.append(verdict)
         return False
@@ -713,9 +722,11 @@ class Suggestion:
 def _reasons_of_model(best: ProposedPlan) -> tuple[tuple[str, str, str], ...]:
     kind = best.screened.fitted.kind
     gain = f"gains {kind.gain:.3f} nats a tick on readings set aside (standard error {kind.error:.3f})"
+    limited = "limits that the readings leave, with an allowance for slow levels"
+    why = "no class was grown around it" if best.chain.family is None else limited
     return (
         ("chain", kind.words, gain),
-        ("certified for", best.sure, "what the readings leave possible"),
+        ("certified for", best.sure, why),
     )
 
 
@@ -773,10 +784,10 @@ def suggest(
         progress: called with (what is tried, done, total).
 
     >>> from csdp import CoupledChain
-    >>> states = CoupledChain([[0.8, 0.2], [0.2, 0.8]], [[0.7, 0.3], [0.3, 0.7]]).simulate(600, seed=2)
+    >>> states = CoupledChain(np.eye(8), [[0.7, 0.3], [0.3, 0.7]]).simulate(1000, seed=2)
     >>> proposal = suggest(states.astype(float), query="mean", public=True, fixed_step=True)
     >>> proposal.best.leakage <= 1.0, proposal.best.error.usefulness > 0.05, proposal.best.plan.model.sequences
-    (True, True, 2)
+    (True, True, 8)
     """
     if not public:
         raise InputError(
@@ -849,20 +860,17 @@ def _queries(given: str | None, of: ReadingRange | None, sequences: int, states:
 def _shortfall(search: PlanSearch) -> str:
     """Why there is no plan under a model."""
     best = min(search.screened, key=lambda one: one.order, default=None)
-    if best is None and search.refused:
+    if search.refused and not search.accepted:
         words = search.refused[0].words.partition(". ")[0].rstrip(".")
         return f"no model that was tried is accepted by the readings ({words}; --model-unchecked proposes it anyway)"
     asked = {"budget": search.budget, "moment_limit": search.moment_limit}
     limits = _limit_words({name: limit for name, limit in asked.items() if limit is not None})
-    outcome = (
-        f"the best removes {100 * max(best.usefulness, 0.0):.2g} % of the squared error of guessing the usual value"
-        if best is not None
-        else f"none keeps them within {LONGEST_DELAY} ticks of delay"
-    )
-    return (
-        f"no useful plan under a model within the limits ({limits}): of {len(search.tried)} settings {outcome}, less "
-        f"than {100 * USEFUL:g} %"
-    )
+    outcome = f"none is useful within {LONGEST_DELAY} ticks of delay"
+    if best is not None:
+        removed = f"{100 * max(best.usefulness, 0.0):.2g} % of the squared error of guessing the usual value"
+        outcome = f"the best removes {removed}, less than {100 * USEFUL:g} %"
+    tried = f"of {len(search.tried)} settings {outcome}"
+    return f"no useful plan under a model within the limits ({limits}): {tried}"
 
 
 def _not_useful(search: PlanSearch) -> NotUsefulError:
