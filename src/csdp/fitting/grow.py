@@ -19,11 +19,11 @@ import numpy as np
 
 from csdp.chain import InfluenceGraph, Model
 from csdp.chain.graph import LIMIT_STATES, LONGEST_MEMORY
-from csdp.chain.stationary import connected_parts
-from csdp.fitting.additive import Law, Newest, Parents, Reading, first_law, fit_law, hidden_law, own_parents
+from csdp.fitting.additive import Law, Newest, Reading, first_law, fit_law, hidden_law, own_parents
 from csdp.fitting.class_limits import (
     CONFIDENCE,
     ClassLimits,
+    has_windows,
     limit_class,
     limit_effects,
     make_forward,
@@ -114,7 +114,7 @@ def grow(
             growth.worst = judged.worst()
             seen = _describe(growth.worst, growth.labels)
             failure = f"{seen} on the part that it was judged on (p = {p:.3g})"
-    if not _has_limits(law.parents):
+    if not has_windows(law.parents):
         failure = (
             failure or "sequences follow each other and remember more than one step, for which there are no limits"
         )
@@ -309,16 +309,6 @@ class _Growth:
             if words:
                 parts.append(f"{what} {', '.join(words)}")
         return f"noticed nine times in ten, in log odds: {'; '.join(parts)}" if parts else ""
-
-
-def _has_limits(parents: Parents) -> bool:
-    """Whether sequences that follow each other remember one step only."""
-    from scipy.sparse import coo_array
-
-    ends = np.array([(j, i) for j, own in enumerate(parents) for i, _ in own])
-    shape = (len(parents), len(parents))
-    parts = connected_parts(coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=shape))
-    return all(len(part) == 1 or all(lag <= 1 for j in part for _, lag in parents[j]) for part in parts)
 
 
 # ---- sequences that were not tested ----------------------------------------------------------------------------------

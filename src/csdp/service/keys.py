@@ -54,10 +54,6 @@ class Key:
         """Whether the key is for all datasets."""
         return ALL in self.datasets
 
-    def public_record(self) -> dict[str, object]:
-        """Every field but the hash."""
-        return {name: value for name, value in asdict(self).items() if name != "digest"}
-
     def __repr__(self) -> str:
         return f"Key({self.id}, {self.role})"
 
