@@ -87,7 +87,7 @@ SCREENED_SEQUENCES, JUDGED_SEQUENCES = 6, 60
 _KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "independent": ("every sequence by itself", {"neighbours": 0}),
     "clock": ("every sequence by itself, by the time of day", {"environment": "clock"}),
-    "hidden": (f"{ENVIRONMENTS} hidden environments", {"environment": "hidden", "environments": ENVIRONMENTS}),
+    "hidden": ("hidden environments", {"environment": "hidden"}),
     "coupled": ("sequences follow each other", {}),
 }
 
