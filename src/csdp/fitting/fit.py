@@ -18,7 +18,6 @@ from csdp.chain import (
     Evidence,
     Family,
     FitRecord,
-    InfluenceGraph,
     JointChain,
 )
 from csdp.chain.model import Direction
@@ -125,12 +124,13 @@ def fit(
     cost = estimate.cost if public or epsilon is not None else UNPAID_FIT
     if not public:
         evidence = Evidence("untested", "fitted to private readings, which may not be used to test it")
-        noised = None if epsilon is None else replace(record, ensemble=NOISED, ensemble_method="parametric")
-        point = estimate.chain.carrying(fitted=noised or record, fit_cost=cost, evidence=evidence)
-        if noised is None:
+        if epsilon is not None:
+            record = replace(record, ensemble=NOISED, ensemble_method="parametric")
+        point = estimate.chain.carrying(fitted=record, fit_cost=cost, evidence=evidence)
+        if epsilon is None:
             return point
-        family: Family | InfluenceGraph = _noised_family(point, estimate, report)
-        return point.carrying(fitted=noised, fit_cost=cost, evidence=evidence, family=family)
+        family = _noised_family(point, estimate, report)
+        return point.carrying(fitted=record, fit_cost=cost, evidence=evidence, family=family)
     grown = _grow(natural, estimate.chain, data, report)
     record = replace(
         record,

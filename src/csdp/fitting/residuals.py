@@ -34,7 +34,7 @@ _NOTHING_NEW = 0.02
 _LEAST_CHANCE = 1e-300
 #: Variance that a pair needs.
 _PAIR = 1.0
-#: Added to the information of coefficients, in units of what each has alone: some may not be told apart.
+#: Added to the information of coefficients, in units of what each has alone: some cannot be separated.
 _RIDGE = 1e-6
 
 _Kind = TypeVar("_Kind", bound=np.generic)
